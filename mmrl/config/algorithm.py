@@ -1,0 +1,74 @@
+"""Config of the algorithms: one class each, told apart by `type`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+
+from mmrl.config.base import ConfigModel
+
+KlEstimator = Literal["k1", "k2", "k3"]
+LossAggregation = Literal["token_mean", "sequence_mean_token_sum", "sequence_mean_token_mean", "constant"]
+
+
+class KlConfig(ConfigModel):
+    """The penalty that holds the policy near the reference model."""
+
+    coef: float = Field(0.0, ge=0)
+    """Weight of the penalty; 0 turns it off, and then no reference model is loaded."""
+    estimator: KlEstimator = "k3"
+    """k1 in the reward; k2 or k3 in the loss (k1 has zero expected gradient there)."""
+    where: Literal["loss", "reward"] = "loss"
+    """Added to the loss, or taken from each token's reward."""
+
+
+class PolicyGradientConfig(ConfigModel):
+    """What the algorithms share that sample a group of responses a prompt and clip the ratio."""
+
+    group_size: int = Field(8, ge=1)
+    """Responses sampled for each prompt."""
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    """The ratio is clipped below at 1 - clip_low."""
+    clip_high: float = Field(0.2, gt=0)
+    """The ratio is clipped above at 1 + clip_high; larger than clip_low is 'clip-higher'."""
+    dual_clip: float | None = Field(None, gt=1)
+    """Bound of the loss on negative advantages, as a multiple of the advantage; null turns it off."""
+    kl: KlConfig = KlConfig()
+    """Penalty towards the reference model."""
+    entropy_coef: float = Field(0.0, ge=0)
+    """Weight of an entropy bonus in the loss."""
+    drop_groups_without_spread: bool = False
+    """Leave groups whose responses all score the same out of the batch and its counts."""
+    mask_truncated: bool = False
+    """Leave responses that were cut at the limit out of the loss."""
+
+
+class GrpoConfig(PolicyGradientConfig):
+    """Group relative policy optimisation (arXiv 2402.03300)."""
+
+    type: Literal["grpo"] = "grpo"
+    loss_aggregation: LossAggregation = "sequence_mean_token_mean"
+    """How token losses are added up; the paper's is the mean over sequences of token means."""
+
+
+class DrGrpoConfig(PolicyGradientConfig):
+    """GRPO without the length and difficulty bias (arXiv 2503.20783): no division by std or length."""
+
+    type: Literal["dr_grpo"] = "dr_grpo"
+    loss_aggregation: LossAggregation = "constant"
+    """How token losses are added up; the paper divides by a constant, the response limit."""
+
+
+AlgorithmConfig = Annotated[GrpoConfig | DrGrpoConfig, Field(discriminator="type")]
+
+__all__ = [
+    "AlgorithmConfig",
+    "DrGrpoConfig",
+    "GrpoConfig",
+    "KlConfig",
+    "KlEstimator",
+    "LossAggregation",
+    "PolicyGradientConfig",
+]

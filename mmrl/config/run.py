@@ -1,0 +1,246 @@
+"""`RunConfig`: everything that decides a run, as one frozen tree."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from mmrl.config.algorithm import AlgorithmConfig, GrpoConfig
+from mmrl.config.base import ConfigModel, PathText
+from mmrl.config.reward import RewardConfig
+
+ModelPart = Literal["vision", "projector", "language"]
+StageName = Literal["rollout", "reward", "filter", "logprobs", "advantages", "update", "weight_sync"]
+
+
+class ModelConfig(ConfigModel):
+    path: PathText
+    """Folder or hub name of the model that is trained."""
+    dtype: Literal["float32", "bfloat16"] = "bfloat16"
+    """Precision of forward and backward passes; the optimiser keeps float32 master weights."""
+    freeze: tuple[ModelPart, ...] = ()
+    """Parts that are not trained: vision (the tower), projector (the merger), language."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the model runs; auto takes the GPU when there is one."""
+
+
+class ImageConfig(ConfigModel):
+    min_pixels: int = Field(3136, ge=1)
+    """Smaller images are enlarged to this many pixels."""
+    max_pixels: int = Field(1003520, ge=1)
+    """Larger images are shrunk to this many pixels."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ImageConfig:
+        if self.min_pixels > self.max_pixels:
+            raise ValueError(f"min_pixels ({self.min_pixels}) is above max_pixels ({self.max_pixels}); swap or raise one")
+        return self
+
+
+class DataConfig(ConfigModel):
+    train: PathText
+    """Training data: a registered data set as NAME or NAME@SPLIT, a file, or a folder."""
+    eval: PathText | None = None
+    """Held-out data for evaluation, in the same forms."""
+    max_prompt_tokens: int = Field(2048, ge=1)
+    """Longest prompt, counted after images are expanded."""
+    on_overlong: Literal["drop", "error", "resize"] = "drop"
+    """What happens to a longer prompt: left out, refused, or its images shrunk until it fits."""
+    image: ImageConfig = ImageConfig()
+    """Limits of image size."""
+    shuffle: bool = True
+    """Draw the samples in a new random order each epoch."""
+
+
+class RolloutConfig(ConfigModel):
+    engine: Literal["hf"] = "hf"
+    """What samples the responses: hf is the model itself over a shared prompt cache."""
+    prompts_per_step: int = Field(128, ge=1)
+    """Prompts sampled in each step; each gets algorithm.group_size responses."""
+    max_response_tokens: int = Field(2048, ge=1)
+    """Longest response; a longer one is cut and has finish reason 'length'."""
+    temperature: float = Field(1.0, gt=0)
+    """Sampling temperature; the log-probabilities of training are taken at the same temperature."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Sample only from the smallest set of tokens with this probability; 1 is off."""
+    top_k: int = Field(0, ge=0)
+    """Sample only from this many most likely tokens; 0 is off."""
+    stop: tuple[str, ...] = ()
+    """A response ends once its text contains one of these; the ids up to there are kept."""
+    max_batch_rows: int = Field(256, ge=1)
+    """Responses decoded at once."""
+
+
+class OptimConfig(ConfigModel):
+    lr: float = Field(1e-6, gt=0)
+    """Learning rate after warm-up (AdamW)."""
+    weight_decay: float = Field(0.01, ge=0)
+    """Decoupled weight decay of matrices; biases and norms are not decayed."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay of first and second moments."""
+    eps: float = Field(1e-8, gt=0)
+    """AdamW's epsilon."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the learning rate after warm-up, down to min_lr_ratio at the last step."""
+    min_lr_ratio: float = Field(0.0, ge=0, le=1)
+    """Final learning rate as a share of lr, for linear and cosine."""
+    warmup_steps: int = Field(0, ge=0)
+    """Steps over which the learning rate rises from 0."""
+    grad_clip: float = Field(1.0, gt=0)
+    """Largest gradient norm; a larger gradient is scaled down to it."""
+
+
+class TrainConfig(ConfigModel):
+    steps: int = Field(500, ge=1)
+    """Steps of the loop."""
+    mini_batches: int = Field(1, ge=1)
+    """Optimiser steps that each step's rollouts are divided into."""
+    epochs: int = Field(1, ge=1)
+    """Passes over each step's rollouts."""
+    micro_batch_tokens: int = Field(16384, ge=1)
+    """Most tokens (prompts once a group, plus responses) in one forward and backward pass."""
+    path: Literal["prefix", "plain"] = "prefix"
+    """prefix forwards a group's prompt and images once; plain forwards them with every response."""
+
+
+class SftConfig(ConfigModel):
+    batch_size: int = Field(32, ge=1)
+    """Samples in each step."""
+
+
+class EvalConfig(ConfigModel):
+    every: int = Field(25, ge=0)
+    """Steps between evaluations on data.eval; 0 evaluates at the end only."""
+    at_start: bool = True
+    """Evaluate before the first step too."""
+    samples_per_prompt: int = Field(1, ge=1)
+    """Responses for each prompt."""
+    temperature: float = Field(0.0, ge=0)
+    """Temperature of evaluation; 0 is greedy."""
+    max_samples: int | None = Field(None, ge=1)
+    """Only the first so many rows of data.eval."""
+
+
+class CheckpointConfig(ConfigModel):
+    every: int = Field(50, ge=0)
+    """Steps between checkpoints; 0 writes one at the end only."""
+    keep: int = Field(3, ge=1)
+    """How many of the newest are kept; the best one is kept besides."""
+    best: str | None = "eval/reward"
+    """The metric (higher is better) whose best checkpoint is kept; null keeps only the newest."""
+
+
+class CanaryConfig(ConfigModel):
+    """Bounds on the disagreement of sampler and actor, checked at every step before weights move."""
+
+    max_kl: float = Field(0.05, gt=0)
+    """Largest mean KL (k3) between sampler and actor."""
+    gap: float = Field(0.2, gt=0)
+    """A token whose logprobs differ by more counts as disagreeing."""
+    max_share: float = Field(0.05, gt=0, le=1)
+    """Largest share of disagreeing tokens."""
+    max_gap_float32: float = Field(1e-3, gt=0)
+    """Largest gap of any token when the model runs in float32."""
+
+
+class RewardRunnerConfig(ConfigModel):
+    workers: int = Field(2, ge=1)
+    """Processes for rewards that may hang or crash."""
+    max_failure_rate: float = Field(0.5, gt=0, le=1)
+    """A step in which a larger share of rewards fails stops the run."""
+
+
+class StageConfig(ConfigModel):
+    """A stage of the user's own in the loop."""
+
+    after: StageName
+    """The stage that it follows."""
+    path: PathText
+    """The Python file that holds the class."""
+    name: str
+    """The class."""
+    arguments: dict[str, object] = {}
+    """Keyword arguments of its constructor."""
+
+
+class RunConfig(ConfigModel):
+    name: str = Field(..., min_length=1)
+    """Name of the run, for people."""
+    kind: Literal["rl", "sft"] = "rl"
+    """rl trains on rewards of sampled responses; sft on the reference answers."""
+    seed: int = Field(0, ge=0)
+    """Everything random in the run follows from it."""
+    model: ModelConfig
+    """The model that is trained."""
+    data: DataConfig
+    """What it is trained and evaluated on."""
+    algorithm: AlgorithmConfig = GrpoConfig()
+    """How rewards become updates (kind rl)."""
+    reward: tuple[RewardConfig, ...] = ()
+    """Functions whose weighted sum is the reward; evaluation uses them too."""
+    reward_runner: RewardRunnerConfig = RewardRunnerConfig()
+    """How reward functions are run."""
+    rollout: RolloutConfig = RolloutConfig()
+    """How responses are sampled."""
+    sft: SftConfig = SftConfig()
+    """Settings of kind sft."""
+    optim: OptimConfig = OptimConfig()
+    """The optimiser."""
+    train: TrainConfig = TrainConfig()
+    """How long, and in what portions."""
+    eval: EvalConfig = EvalConfig()
+    """When and how the held-out data is answered."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When checkpoints are written and which are kept."""
+    canary: CanaryConfig = CanaryConfig()
+    """When sampler and actor disagree too much to go on."""
+    stages: tuple[StageConfig, ...] = ()
+    """Stages of the user's own."""
+    track: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Trackers that metrics are sent to besides the run directory."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> RunConfig:
+        for check in (_check_group_size, _check_rewards, _check_kl, _check_batches):
+            check(self)
+        return self
+
+
+def _check_group_size(config: RunConfig) -> None:
+    if config.kind == "rl" and config.algorithm.group_size < 2:
+        raise ValueError(
+            f"algorithm.group_size: algorithm '{config.algorithm.type}' needs group_size >= 2 "
+            f"(got {config.algorithm.group_size}); it compares the responses of one prompt with each other"
+        )
+
+
+def _check_rewards(config: RunConfig) -> None:
+    if config.kind == "rl" and not config.reward:
+        raise ValueError("reward: kind 'rl' needs at least one reward (got none), such as `reward: [{type: exact}]`")
+    names = [reward.part_name for reward in config.reward]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"reward: two rewards are named {twice[0]!r}; give one of them another `name`")
+
+
+def _check_kl(config: RunConfig) -> None:
+    kl = config.algorithm.kl
+    if kl.coef > 0 and kl.where == "loss" and kl.estimator == "k1":
+        raise ValueError(
+            "algorithm.kl: estimator k1 has zero expected gradient in the loss; use k2 or k3, or `where: reward`"
+        )
+    if kl.coef > 0 and kl.where == "reward" and kl.estimator != "k1":
+        raise ValueError(
+            f"algorithm.kl: in the reward only estimator k1 is right (got {kl.estimator}); use k1, or `where: loss`"
+        )
+
+
+def _check_batches(config: RunConfig) -> None:
+    prompts, parts = config.rollout.prompts_per_step, config.train.mini_batches
+    if config.kind == "rl" and prompts % parts:
+        sizes = [size for size in range(1, prompts + 1) if prompts % size == 0]
+        nearest = min(sizes, key=lambda size: abs(size - parts))
+        raise ValueError(
+            f"train.mini_batches: {parts} does not divide rollout.prompts_per_step {prompts}; nearest that does: {nearest}"
+        )

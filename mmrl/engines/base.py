@@ -1,0 +1,93 @@
+"""The protocols of the engines. A new implementation must pass the shared conformance test of its protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from mmrl.engines.batch import GroupBatch
+from mmrl.types import RolloutGroup, Sample
+
+NamedWeights = Iterator[tuple[str, Tensor]]
+"""Checkpoint name (as `save_pretrained` writes it) and full tensor of each weight, tied ones once."""
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """temperature 0 is greedy; top_p 1 and top_k 0 are off. Lengths count tokens."""
+
+    max_response_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    stop: tuple[str, ...] = ()
+
+
+class RolloutEngine(Protocol):
+    """Samples responses under one version of the weights."""
+
+    @property
+    def policy_version(self) -> int: ...
+
+    def generate(
+        self, samples: Sequence[Sample], params: SamplingParams, *, num_responses: int, seed: int, step: int
+    ) -> list[RolloutGroup]:
+        """`num_responses` rollouts for each sample, in order.
+
+        A response depends only on the weights, its sample, its params and (seed, step, sample id, index):
+        never on what it is batched with.
+        """
+        ...
+
+    def update_weights(self, weights: NamedWeights, version: int) -> None:
+        """Take every weight and drop every cache that came from the old ones."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class TokenStats:
+    """logprobs and, where asked for, entropy of each response token: (B, T) float32, zero where response_mask is 0."""
+
+    logprobs: Tensor
+    entropy: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """loss: scalar, already divided by the counts of the whole update, so that micro-batches add up.
+
+    sums: name -> (sum over this micro-batch, count); the actor adds them up over micro-batches and divides at the end.
+    maxima: name -> largest value.
+    """
+
+    loss: Tensor
+    sums: Mapping[str, tuple[float, float]]
+    maxima: Mapping[str, float]
+
+
+class Objective(Protocol):
+    """What one optimiser step minimises; built by an algorithm for one mini-batch, so it knows the global counts."""
+
+    needs_entropy: bool
+
+    def __call__(self, micro_batch: GroupBatch, stats: TokenStats) -> LossOutput: ...
+
+
+class Actor(Protocol):
+    """The trained policy."""
+
+    def logprobs(self, batch: GroupBatch, *, with_entropy: bool = False) -> TokenStats:
+        """Without gradients, at the sampling temperature and under the same bans as the sampler."""
+        ...
+
+    def train_step(self, batch: GroupBatch, objective: Objective) -> dict[str, float]:
+        """One optimiser step over `batch` in micro-batches. Returns the objective's metrics (means and maxima),
+        `grad_norm`, `lr`, `num_micro_batches` and the FLOPs spent."""
+        ...
+
+    def weights(self) -> NamedWeights: ...

@@ -1,0 +1,98 @@
+"""`GroupBatch`: groups of responses in the tensor form that actor, reference and critic take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mmrl.models.prompts import PreparedPrompt
+from mmrl.types import Rollout
+
+
+@dataclass(frozen=True)
+class GroupBatch:
+    """P prompts and B responses of up to T tokens; the rows of one prompt are adjacent.
+
+    prompts: P prompts, images processed and placeholders expanded.
+    prompt_of_row: (B,) int64, non-decreasing index into `prompts`.
+    response_ids: (B, T) int64, right-padded with 0.
+    response_mask: (B, T) float32, 1 on tokens that the policy sampled, 0 on padding and on tool answers.
+    response_lengths: (B,) int64, tokens of each response, tool answers included; may be 0.
+    sampler_logprobs, old_logprobs, reference_logprobs, advantages: (B, T) float32, zero where response_mask is 0;
+        None where not computed.
+    """
+
+    prompts: tuple[PreparedPrompt, ...]
+    prompt_of_row: Tensor
+    response_ids: Tensor
+    response_mask: Tensor
+    response_lengths: Tensor
+    sampler_logprobs: Tensor | None = None
+    old_logprobs: Tensor | None = None
+    reference_logprobs: Tensor | None = None
+    advantages: Tensor | None = None
+
+    @property
+    def num_rows(self) -> int:
+        return self.response_ids.shape[0]
+
+    @property
+    def num_sampled_tokens(self) -> int:
+        return int(self.response_mask.sum())
+
+    @property
+    def num_sequences(self) -> int:
+        """Responses with at least one sampled token: an empty one can count in no mean."""
+        return int((self.response_mask.sum(-1) > 0).sum())
+
+    def with_(self, **tensors: Tensor) -> GroupBatch:
+        return replace(self, **tensors)
+
+    def select_rows(self, rows: Tensor) -> GroupBatch:
+        """The given rows (sorted) with only the prompts that they use and only the columns that they need."""
+        kept_prompts, prompt_of_row = torch.unique(self.prompt_of_row[rows], return_inverse=True)
+        width = int(self.response_lengths[rows].max()) if len(rows) else 0
+
+        def cut(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor[rows, :width]
+
+        return GroupBatch(
+            prompts=tuple(self.prompts[index] for index in kept_prompts.tolist()),
+            prompt_of_row=prompt_of_row,
+            response_ids=self.response_ids[rows, :width],
+            response_mask=self.response_mask[rows, :width],
+            response_lengths=self.response_lengths[rows],
+            sampler_logprobs=cut(self.sampler_logprobs),
+            old_logprobs=cut(self.old_logprobs),
+            reference_logprobs=cut(self.reference_logprobs),
+            advantages=cut(self.advantages),
+        )
+
+    def select_prompts(self, first: int, last: int) -> GroupBatch:
+        """The prompts first..last-1 with all of their rows."""
+        rows = torch.nonzero((self.prompt_of_row >= first) & (self.prompt_of_row < last)).flatten()
+        return self.select_rows(rows)
+
+
+def build_group_batch(prompts: Sequence[PreparedPrompt], responses: Sequence[Sequence[Rollout]]) -> GroupBatch:
+    """One prompt and its responses for each entry; `responses[i]` may have any length."""
+    rows = [rollout for group in responses for rollout in group]
+    prompt_of_row = [index for index, group in enumerate(responses) for _ in group]
+    width = max((len(row.token_ids) for row in rows), default=0)
+    batch = GroupBatch(
+        prompts=tuple(prompts),
+        prompt_of_row=torch.tensor(prompt_of_row, dtype=torch.int64),
+        response_ids=torch.zeros(len(rows), width, dtype=torch.int64),
+        response_mask=torch.zeros(len(rows), width),
+        response_lengths=torch.tensor([len(row.token_ids) for row in rows], dtype=torch.int64),
+        sampler_logprobs=torch.zeros(len(rows), width),
+    )
+    for index, row in enumerate(rows):
+        length = len(row.token_ids)
+        batch.response_ids[index, :length] = torch.tensor(row.token_ids, dtype=torch.int64)
+        batch.response_mask[index, :length] = torch.tensor(row.response_mask, dtype=torch.float32)
+        batch.sampler_logprobs[index, :length] = torch.tensor(row.logprobs)  # type: ignore[index]
+    return batch

@@ -1,0 +1,141 @@
+"""The types that pass between the stages of a run. No torch here: console and CLI read them too.
+
+Data takes this way: `Sample` (data) -> `Rollout`s in a `RolloutGroup` (rollout engine)
+-> `RewardResult`s (rewards) -> `ScoredGroup` (what a stage may filter, and what the run directory keeps).
+The tensor form that actor, critic and reference take is `mmrl.engines.batch.GroupBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Role = Literal["system", "user", "assistant", "tool"]
+FinishReason = Literal["stop", "length"]
+
+
+@dataclass(frozen=True)
+class ImageRef:
+    """An image in the content-addressed store: the SHA-256 of its stored bytes and its size in pixels."""
+
+    sha256: str
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class TextPart:
+    text: str
+
+
+@dataclass(frozen=True)
+class ImagePart:
+    image: ImageRef
+
+
+ContentPart = TextPart | ImagePart
+
+
+@dataclass(frozen=True)
+class Message:
+    role: Role
+    content: tuple[ContentPart, ...]
+
+    @property
+    def text(self) -> str:
+        """The text parts joined; images leave no trace in it."""
+        return "".join(part.text for part in self.content if isinstance(part, TextPart))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One row of a data set.
+
+    id: hash of the row's content, stable across files and machines.
+    messages: the prompt; ends with the turn that the policy answers.
+    answer: the reference answer as text, or None where the row has none.
+    meta: source, split, coordinate space of boxes and the row's other columns; JSON values only.
+    """
+
+    id: str
+    messages: tuple[Message, ...]
+    answer: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def images(self) -> tuple[ImageRef, ...]:
+        """The images of the prompt, in order of appearance; the same image twice counts twice."""
+        return tuple(
+            part.image for message in self.messages for part in message.content if isinstance(part, ImagePart)
+        )
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One response that the policy sampled.
+
+    token_ids: (length,) the ids exactly as sampled, the end token included when it was sampled.
+    response_mask: (length,) 1 on tokens that the policy sampled, 0 on others such as a tool's answer.
+    logprobs: (length,) the sampler's log-probability of each id after temperature and bans; 0.0 where the mask is 0.
+    finish_reason: `stop` for an end token or stop string, `length` when cut at the limit.
+    text: the decoded response without special tokens.
+    policy_version: the version of the weights that sampled it.
+    """
+
+    sample_id: str
+    index: int
+    token_ids: tuple[int, ...]
+    response_mask: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: FinishReason
+    text: str
+    policy_version: int
+    seed: int
+    turns: int = 1
+
+    @property
+    def is_truncated(self) -> bool:
+        return self.finish_reason == "length"
+
+
+@dataclass(frozen=True)
+class RolloutGroup:
+    """One sample and its rollouts. Advantages are computed by this object, never by matching ids or text."""
+
+    sample: Sample
+    rollouts: tuple[Rollout, ...]
+
+
+@dataclass(frozen=True)
+class RewardPart:
+    """What one reward function said of one response. `value` is None when it failed; `error` then says why."""
+
+    name: str
+    value: float | None
+    weight: float
+    extracted: str | None = None
+    explanation: str | None = None
+    error: str | None = None
+    ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class RewardResult:
+    """total: the weighted sum of the parts, or None when a part failed: missing, never 0."""
+
+    total: float | None
+    parts: tuple[RewardPart, ...]
+
+
+@dataclass(frozen=True)
+class ScoredGroup:
+    """A group with a reward for each rollout and, once computed, an advantage for each.
+
+    advantages: (rollouts,) mean advantage over a response's sampled tokens, None for a response left out of the
+        update; the field is None where no advantages exist (evaluation).
+    """
+
+    group: RolloutGroup
+    rewards: tuple[RewardResult, ...]
+    advantages: tuple[float | None, ...] | None = None
