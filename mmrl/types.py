@@ -2,7 +2,7 @@
 
 Data takes this way: `Sample` (data) -> `Rollout`s in a `RolloutGroup` (rollout engine)
 -> `RewardResult`s (rewards) -> `ScoredGroup` (what a stage may filter, and what the run directory keeps).
-The tensor form that actor, critic and reference take is `mmrl.engines.batch.GroupBatch`.
+The tensor form that actor, critic and reference take is `mmrl.batch.GroupBatch`.
 """
 
 from __future__ import annotations
@@ -66,9 +66,7 @@ class Sample:
     @property
     def images(self) -> tuple[ImageRef, ...]:
         """The images of the prompt, in order of appearance; the same image twice counts twice."""
-        return tuple(
-            part.image for message in self.messages for part in message.content if isinstance(part, ImagePart)
-        )
+        return tuple(part.image for message in self.messages for part in message.content if isinstance(part, ImagePart))
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,9 @@ class ImageConfig(ConfigModel):
     @model_validator(mode="after")
     def _ordered(self) -> ImageConfig:
         if self.min_pixels > self.max_pixels:
-            raise ValueError(f"min_pixels ({self.min_pixels}) is above max_pixels ({self.max_pixels}); swap or raise one")
+            raise ValueError(
+                f"min_pixels ({self.min_pixels}) is above max_pixels ({self.max_pixels}); swap or raise one"
+            )
         return self
 
 

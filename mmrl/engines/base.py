@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from torch import Tensor
 
-from mmrl.engines.batch import GroupBatch
+from mmrl.batch import GroupBatch, LossOutput, TokenStats
 from mmrl.types import RolloutGroup, Sample
 
 NamedWeights = Iterator[tuple[str, Tensor]]
@@ -47,27 +47,6 @@ class RolloutEngine(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class TokenStats:
-    """logprobs and, where asked for, entropy of each response token: (B, T) float32, zero where response_mask is 0."""
-
-    logprobs: Tensor
-    entropy: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class LossOutput:
-    """loss: scalar, already divided by the counts of the whole update, so that micro-batches add up.
-
-    sums: name -> (sum over this micro-batch, count); the actor adds them up over micro-batches and divides at the end.
-    maxima: name -> largest value.
-    """
-
-    loss: Tensor
-    sums: Mapping[str, tuple[float, float]]
-    maxima: Mapping[str, float]
 
 
 class Objective(Protocol):

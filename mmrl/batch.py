@@ -1,15 +1,46 @@
-"""`GroupBatch`: groups of responses in the tensor form that actor, reference and critic take."""
+"""The tensor forms that pass between models, algorithms and engines.
+
+`PreparedPrompt` is a sample once a model can take it; `GroupBatch` is prompts with their responses, what actor,
+reference and critic take; `TokenStats` is what they give back; `LossOutput` is what an objective makes of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from mmrl.models.prompts import PreparedPrompt
 from mmrl.types import Rollout
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedImage:
+    """One image as the vision tower takes it.
+
+    sha256: key of the image in the store; with the pixel limits it decides pixel_values.
+    pixel_values: (patches, patch_dim) float32.
+    grid_thw: frames, rows and columns of patches before merging.
+    num_tokens: placeholder tokens that it takes in the prompt.
+    """
+
+    sha256: str
+    pixel_values: Tensor
+    grid_thw: tuple[int, int, int]
+    num_tokens: int
+    processed_size: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedPrompt:
+    """token_ids: (length,) with every image expanded to its placeholders; images in order of appearance."""
+
+    token_ids: tuple[int, ...]
+    images: tuple[PreparedImage, ...]
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
 
 
 @dataclass(frozen=True)
@@ -96,3 +127,24 @@ def build_group_batch(prompts: Sequence[PreparedPrompt], responses: Sequence[Seq
         batch.response_mask[index, :length] = torch.tensor(row.response_mask, dtype=torch.float32)
         batch.sampler_logprobs[index, :length] = torch.tensor(row.logprobs)  # type: ignore[index]
     return batch
+
+
+@dataclass(frozen=True)
+class TokenStats:
+    """logprobs and, where asked for, entropy of each response token: (B, T) float32, zero where response_mask is 0."""
+
+    logprobs: Tensor
+    entropy: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """loss: scalar, already divided by the counts of the whole update, so that micro-batches add up.
+
+    sums: name -> (sum over this micro-batch, count); the actor adds them up over micro-batches and divides at the end.
+    maxima: name -> largest value.
+    """
+
+    loss: Tensor
+    sums: Mapping[str, tuple[float, float]]
+    maxima: Mapping[str, float]
