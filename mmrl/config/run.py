@@ -8,10 +8,11 @@ from pydantic import Field, model_validator
 
 from mmrl.config.algorithm import AlgorithmConfig, GrpoConfig
 from mmrl.config.base import ConfigModel, PathText
+from mmrl.config.record import RecordConfig
 from mmrl.config.reward import RewardConfig
 
 ModelPart = Literal["vision", "projector", "language"]
-StageName = Literal["rollout", "reward", "filter", "logprobs", "advantages", "update", "weight_sync"]
+StageName = Literal["rollout", "reward", "filter", "reference", "old_logprobs", "advantages"]
 
 
 class ModelConfig(ConfigModel):
@@ -197,6 +198,8 @@ class RunConfig(ConfigModel):
     """When checkpoints are written and which are kept."""
     canary: CanaryConfig = CanaryConfig()
     """When sampler and actor disagree too much to go on."""
+    record: RecordConfig = RecordConfig()
+    """What is kept of the samples."""
     stages: tuple[StageConfig, ...] = ()
     """Stages of the user's own."""
     track: tuple[Literal["tensorboard", "wandb"], ...] = ()
