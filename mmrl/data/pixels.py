@@ -1,0 +1,140 @@
+"""One rule that turns any image into the pixels that every part of mmrl sees: 8-bit RGB, upright.
+
+1. The size is read from the header and refused beyond `MAX_PIXELS`, before any pixel is decoded.
+2. The whole image is decoded; of several frames, the first. A truncated or damaged file is refused, never zero-filled.
+3. The EXIF orientation is applied.
+4. 16-bit grey (modes I;16 and I) becomes 8-bit by round(value / 257), so that 65535 is 255.
+5. Transparency of any kind is composited on white.
+6. Every other mode is converted by Pillow; one that Pillow cannot convert, and floating point (F), is refused by name.
+
+An image given as an 8-bit RGB JPEG or PNG without transparency and orientation keeps its bytes as they are; every
+other one is stored as the PNG of its normalised pixels. So whatever lies in the store reads the same to any reader.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from mmrl.errors import DataError, MmrlError
+
+MAX_PIXELS = 89_478_485
+"""Largest width x height that is decoded: 256 MiB as RGB. Pillow's own limit of twice this stays in force."""
+
+FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Formats that are tried, by content, never by name. None of them runs another program or code."""
+
+_ORIENTATION_TAG = 0x0112
+
+
+@dataclass(frozen=True)
+class EncodedImage:
+    """data: bytes of a JPEG or PNG that decodes to upright 8-bit RGB of this width and height in pixels."""
+
+    data: bytes
+    width: int
+    height: int
+
+
+def encode_image(image: Image.Image | bytes) -> EncodedImage:
+    """The bytes to store for an image: its own where they are plain already, else the PNG of its normalised pixels.
+
+    Raises DataError where the image is no image, damaged, too large or of a mode that has no rule.
+    """
+    if isinstance(image, Image.Image):
+        with _refusing_damage(image):
+            return _encode_png(normalise(image))
+    opened = _open(image)
+    with _refusing_damage(opened):
+        if _is_plain(opened):
+            opened.load()
+            return EncodedImage(image, opened.width, opened.height)
+        return _encode_png(normalise(opened))
+
+
+def normalise(image: Image.Image) -> Image.Image:
+    """Decodes `image` whole and applies the rule above; mode RGB."""
+    _check_size(image)
+    image.load()
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode.startswith("I"):
+        return _from_16_bit(upright)
+    if upright.mode == "F":
+        raise DataError("an image of mode F (floating point) has no range of values; save it as 8-bit or 16-bit")
+    if upright.has_transparency_data:
+        return _on_white(upright)
+    return upright.convert("RGB")
+
+
+def _open(data: bytes) -> Image.Image:
+    if not data:
+        raise DataError("the image is empty (0 bytes)")
+    try:
+        opened = Image.open(io.BytesIO(data), formats=FORMATS)
+    except Image.DecompressionBombError as error:
+        raise DataError(f"the image is too large: {error}") from error
+    except Exception as error:  # Pillow's decoders raise almost any type on damaged bytes
+        raise DataError(f"not an image that can be read ({_short(error)}); allowed are {', '.join(FORMATS)}") from error
+    _check_size(opened)
+    return opened
+
+
+@contextmanager
+def _refusing_damage(image: Image.Image) -> Iterator[None]:
+    try:
+        yield
+    except MmrlError:
+        raise
+    except Exception as error:  # as above
+        raise DataError(f"the image of mode {image.mode} cannot be decoded whole: {_short(error)}") from error
+
+
+def _check_size(image: Image.Image) -> None:
+    if image.width * image.height > MAX_PIXELS:
+        raise DataError(
+            f"the image is {image.width}x{image.height} = {image.width * image.height:,} pixels; "
+            f"at most {MAX_PIXELS:,} are decoded; make it smaller"
+        )
+    if image.width == 0 or image.height == 0:
+        raise DataError(f"the image is {image.width}x{image.height}: it has no pixels")
+
+
+def _is_plain(image: Image.Image) -> bool:
+    return (
+        image.format in ("JPEG", "PNG")
+        and image.mode == "RGB"
+        and not image.has_transparency_data
+        and getattr(image, "n_frames", 1) == 1
+        and image.getexif().get(_ORIENTATION_TAG, 1) == 1
+    )
+
+
+def _from_16_bit(image: Image.Image) -> Image.Image:
+    values = np.asarray(image).astype(np.int64)
+    lowest, highest = int(values.min()), int(values.max())
+    if lowest < 0 or highest > 65535:
+        raise DataError(f"an image of mode {image.mode} must hold values 0 to 65535 (got {lowest} to {highest})")
+    grey = ((values + 128) // 257).astype(np.uint8)
+    return Image.fromarray(grey).convert("RGB")
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    coloured = image.convert("RGBA")
+    white = Image.new("RGBA", coloured.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, coloured).convert("RGB")
+
+
+def _encode_png(image: Image.Image) -> EncodedImage:
+    buffer = io.BytesIO()
+    image.info = {}
+    image.save(buffer, format="PNG")
+    return EncodedImage(buffer.getvalue(), image.width, image.height)
+
+
+def _short(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200]
