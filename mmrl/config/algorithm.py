@@ -1,11 +1,10 @@
-"""Config of the algorithms: one class each, told apart by `type`."""
+"""Config of the algorithms: one class each, told apart by `type`. The defaults are those of the papers."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
-
+from pydantic import Field, model_validator
 
 from mmrl.config.base import ConfigModel
 
@@ -25,16 +24,14 @@ class KlConfig(ConfigModel):
 
 
 class PolicyGradientConfig(ConfigModel):
-    """What the algorithms share that sample a group of responses a prompt and clip the ratio."""
+    """What the algorithms share that sample a group of responses for each prompt."""
 
+    type: str
+    """Which algorithm this is."""
     group_size: int = Field(8, ge=1)
     """Responses sampled for each prompt."""
-    clip_low: float = Field(0.2, gt=0, lt=1)
-    """The ratio is clipped below at 1 - clip_low."""
-    clip_high: float = Field(0.2, gt=0)
-    """The ratio is clipped above at 1 + clip_high; larger than clip_low is 'clip-higher'."""
-    dual_clip: float | None = Field(None, gt=1)
-    """Bound of the loss on negative advantages, as a multiple of the advantage; null turns it off."""
+    loss_aggregation: LossAggregation
+    """How token losses are added up."""
     kl: KlConfig = KlConfig()
     """Penalty towards the reference model."""
     entropy_coef: float = Field(0.0, ge=0)
@@ -42,10 +39,30 @@ class PolicyGradientConfig(ConfigModel):
     drop_groups_without_spread: bool = False
     """Leave groups whose responses all score the same out of the batch and its counts."""
     mask_truncated: bool = False
-    """Leave responses that were cut at the limit out of the loss."""
+    """Leave responses that were cut at the limit out of the loss; their scores still count in their group."""
+
+    @model_validator(mode="after")
+    def _masked_responses_have_no_penalty(self) -> PolicyGradientConfig:
+        if self.mask_truncated and self.kl.coef > 0 and self.kl.where == "reward":
+            raise ValueError(
+                "mask_truncated: true does not go with kl.where: reward, since a response left out of the loss has no "
+                "log-probabilities to take its penalty from; use kl.where: loss, or mask_truncated: false"
+            )
+        return self
 
 
-class GrpoConfig(PolicyGradientConfig):
+class ClippedPolicyConfig(PolicyGradientConfig):
+    """What the algorithms share that clip the ratio as PPO does (arXiv 1707.06347)."""
+
+    clip_low: float = Field(0.2, gt=0, lt=1)
+    """The ratio is clipped below at 1 - clip_low."""
+    clip_high: float = Field(0.2, gt=0)
+    """The ratio is clipped above at 1 + clip_high; larger than clip_low is 'clip-higher'."""
+    dual_clip: float | None = Field(None, gt=1)
+    """Bound of the loss on negative advantages, as a multiple of the advantage; null turns it off."""
+
+
+class GrpoConfig(ClippedPolicyConfig):
     """Group relative policy optimisation (arXiv 2402.03300)."""
 
     type: Literal["grpo"] = "grpo"
@@ -53,7 +70,7 @@ class GrpoConfig(PolicyGradientConfig):
     """How token losses are added up; the paper's is the mean over sequences of token means."""
 
 
-class DrGrpoConfig(PolicyGradientConfig):
+class DrGrpoConfig(ClippedPolicyConfig):
     """GRPO without the length and difficulty bias (arXiv 2503.20783): no division by std or length."""
 
     type: Literal["dr_grpo"] = "dr_grpo"
@@ -65,6 +82,7 @@ AlgorithmConfig = Annotated[GrpoConfig | DrGrpoConfig, Field(discriminator="type
 
 __all__ = [
     "AlgorithmConfig",
+    "ClippedPolicyConfig",
     "DrGrpoConfig",
     "GrpoConfig",
     "KlConfig",

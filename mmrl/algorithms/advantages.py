@@ -1,0 +1,35 @@
+"""How much better a response is than its group: estimators over the scores of one group.
+
+All take and give float64 tensors of shape (rollouts,): in float32, rounding alone gives a group whose scores are all
+0.1 a standard deviation that is not zero, and dividing by it makes advantages out of nothing.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+STD_EPSILON = 1e-6
+SPREAD_TOLERANCE = 1e-6
+
+
+def has_spread(scores: Tensor) -> bool:
+    """Whether the scores of a group differ: range > 1e-6 * max(1, largest |score|)."""
+    if scores.numel() < 2:
+        return False
+    tolerance = SPREAD_TOLERANCE * max(1.0, float(scores.abs().max()))
+    return float(scores.max() - scores.min()) > tolerance
+
+
+def group_normalised_advantages(returns: Tensor) -> Tensor:
+    """GRPO (arXiv 2402.03300, section 4.1.2): (R - mean) / (std + 1e-6), std with n - 1; zeros without spread."""
+    if not has_spread(returns):
+        return torch.zeros_like(returns)
+    return (returns - returns.mean()) / (returns.std() + STD_EPSILON)
+
+
+def group_centred_advantages(returns: Tensor) -> Tensor:
+    """Dr. GRPO (arXiv 2503.20783): R - mean; zeros without spread."""
+    if not has_spread(returns):
+        return torch.zeros_like(returns)
+    return returns - returns.mean()

@@ -1,0 +1,55 @@
+"""Losses of one token, to be minimised: what the advantage, the ratio and the log-probability make of it.
+
+Each returns a `PolicyLoss`; adding up over tokens is `aggregation.token_weights`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyTokens:
+    """What a policy loss may use, all (B, T) and zero where mask is 0.
+
+    logprobs, log_ratio: with gradients; the ratio's exponent already clamped. advantages, mask: constants.
+    """
+
+    logprobs: Tensor
+    log_ratio: Tensor
+    advantages: Tensor
+    mask: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyLoss:
+    """token_losses: (B, T). flags: metric name -> (B, T) bool; the share of flagged tokens is logged."""
+
+    token_losses: Tensor
+    flags: Mapping[str, Tensor]
+
+
+def ppo_clip_loss(
+    tokens: PolicyTokens, *, clip_low: float, clip_high: float, dual_clip: float | None = None
+) -> PolicyLoss:
+    """PPO's clipped surrogate (arXiv 1707.06347, equation 7) with the dual clip of arXiv 1912.09729, equation 5:
+
+        L = max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high));   where A < 0, then L = min(L, -dual_clip A)
+
+    Flags the tokens whose gradient a bound takes away.
+    """
+    ratio, advantages = tokens.log_ratio.exp(), tokens.advantages
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    losses = torch.maximum(-advantages * ratio, -advantages * clipped)
+    flags = {
+        "clip_fraction_low": (advantages < 0) & (ratio < 1 - clip_low),
+        "clip_fraction_high": (advantages > 0) & (ratio > 1 + clip_high),
+    }
+    if dual_clip is not None:
+        losses = torch.where(advantages < 0, torch.minimum(losses, -dual_clip * advantages), losses)
+        flags["dual_clip_fraction"] = (advantages < 0) & (ratio > dual_clip)
+    return PolicyLoss(losses, flags)

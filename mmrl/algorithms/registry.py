@@ -1,0 +1,20 @@
+"""From an algorithm's `type` to its class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmrl.algorithms.base import Algorithm
+from mmrl.algorithms.dr_grpo import DrGrpoAlgorithm
+from mmrl.algorithms.grpo import GrpoAlgorithm
+from mmrl.config.algorithm import AlgorithmConfig
+
+ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
+    "dr_grpo": DrGrpoAlgorithm,
+    "grpo": GrpoAlgorithm,
+}
+
+
+def build_algorithm(config: AlgorithmConfig) -> Algorithm[Any]:
+    """The algorithm that the config describes."""
+    return ALGORITHMS[config.type](config)
