@@ -1,0 +1,162 @@
+"""Builds the parts that a loop drives, and closes them when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from mmrl.algorithms import build_algorithm
+from mmrl.config import RunConfig
+from mmrl.data.images import ImageStore
+from mmrl.data.stream import PromptStream
+from mmrl.engines.actor import HfActor
+from mmrl.engines.base import RolloutEngine
+from mmrl.engines.reference import Reference
+from mmrl.engines.registry import rollout_engine_class
+from mmrl.models.policy import PolicyModel, load_policy
+from mmrl.rewards.runner import RewardRunner
+from mmrl.trainer.checkpoints import Checkpointer, ResumePoint
+from mmrl.trainer.evaluation import Evaluator
+from mmrl.trainer.offline import OfflineLoop, OfflineParts
+from mmrl.trainer.online import OnlineLoop, OnlineParts
+from mmrl.trainer.preflight import RunData, fit_prompts
+from mmrl.trainer.recorder import Recorder
+from mmrl.trainer.stages import UserStages
+from mmrl.types import Sample
+
+
+@contextmanager
+def build_online_loop(
+    config: RunConfig,
+    data: RunData,
+    *,
+    recorder: Recorder,
+    store: ImageStore,
+    point: ResumePoint | None,
+    functions: Sequence[Callable[..., Any]] = (),
+) -> Iterator[OnlineLoop]:
+    """The RL loop with its engines; the reference is a copy of the weights that the run began with."""
+    algorithm = build_algorithm(config.algorithm)
+    stages = UserStages(config.stages)
+    reference = Reference.copy_of(load_policy(config.model, config.data.image, store=store, trainable=False)) if (
+        algorithm.needs_reference
+    ) else None
+    policy = _load_policy(config, store, point)
+    train, held_out = _fitted(config, policy, data, recorder)
+    prompts = _stream(config, train, config.rollout.prompts_per_step, point)
+    actor = _actor(config, policy, point, temperature=config.rollout.temperature)
+    with ExitStack() as stack:
+        rollout = _rollout(config, policy, stack)
+        rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
+        yield OnlineLoop(
+            config,
+            OnlineParts(
+                prompts=prompts,
+                processor=policy.prompts,
+                rollout=rollout,
+                actor=actor,
+                reference=reference,
+                rewards=rewards,
+                algorithm=algorithm,
+                evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
+                checkpointer=_checkpointer(config, actor, prompts, recorder, point),
+                stages=stages,
+            ),
+            recorder,
+        )
+
+
+@contextmanager
+def build_offline_loop(
+    config: RunConfig,
+    data: RunData,
+    *,
+    recorder: Recorder,
+    store: ImageStore,
+    point: ResumePoint | None,
+    functions: Sequence[Callable[..., Any]] = (),
+) -> Iterator[OfflineLoop]:
+    """The SFT loop; a rollout engine is there for evaluation only."""
+    policy = _load_policy(config, store, point)
+    train, held_out = _fitted(config, policy, data, recorder)
+    prompts = _stream(config, train, config.sft.batch_size, point)
+    actor = _actor(config, policy, point, temperature=1.0)
+    with ExitStack() as stack:
+        rollout = _rollout(config, policy, stack)
+        rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
+        yield OfflineLoop(
+            config,
+            OfflineParts(
+                prompts=prompts,
+                processor=policy.prompts,
+                actor=actor,
+                evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
+                checkpointer=_checkpointer(config, actor, prompts, recorder, point),
+            ),
+            recorder,
+        )
+
+
+def _load_policy(config: RunConfig, store: ImageStore, point: ResumePoint | None) -> PolicyModel:
+    model = config.model
+    if point is not None:
+        model = model.model_copy(update={"path": str(point.model_folder)})
+    return load_policy(model, config.data.image, store=store)
+
+
+def _fitted(
+    config: RunConfig, policy: PolicyModel, data: RunData, recorder: Recorder
+) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    train = fit_prompts(data.train, policy.prompts, config.data, what="data.train", say=recorder.say)
+    held_out = fit_prompts(data.held_out, policy.prompts, config.data, what="data.eval", say=recorder.say)
+    return train, held_out
+
+
+def _stream(config: RunConfig, samples: Sequence[Sample], batch_size: int, point: ResumePoint | None) -> PromptStream:
+    stream = PromptStream(samples, batch_size=batch_size, seed=config.seed, shuffle=config.data.shuffle)
+    if point is not None:
+        stream.restore(point.state["prompts"])
+    return stream
+
+
+def _actor(config: RunConfig, policy: PolicyModel, point: ResumePoint | None, *, temperature: float) -> HfActor:
+    actor = HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)
+    if point is not None:
+        actor.load_state_dict(point.load_trainer())
+    return actor
+
+
+def _rollout(config: RunConfig, policy: PolicyModel, stack: ExitStack) -> RolloutEngine:
+    rollout = rollout_engine_class(config.rollout.engine)(policy, config.rollout)
+    stack.callback(rollout.close)
+    return rollout
+
+
+def _evaluator(
+    config: RunConfig, samples: Sequence[Sample], rollout: RolloutEngine, rewards: RewardRunner, recorder: Recorder
+) -> Evaluator:
+    return Evaluator(
+        samples=samples,
+        rollout=rollout,
+        rewards=rewards,
+        config=config.eval,
+        rollout_config=config.rollout,
+        seed=config.seed,
+        total_steps=config.train.steps,
+        recorder=recorder,
+    )
+
+
+def _checkpointer(
+    config: RunConfig, actor: HfActor, prompts: PromptStream, recorder: Recorder, point: ResumePoint | None
+) -> Checkpointer:
+    best = point.state["best"] if point is not None else None
+    return Checkpointer(
+        config.checkpoint,
+        actor=actor,
+        prompts=prompts,
+        recorder=recorder,
+        total_steps=config.train.steps,
+        best=tuple(best) if best else None,
+    )

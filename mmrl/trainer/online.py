@@ -1,0 +1,237 @@
+"""The RL loop. One step, top to bottom, is `OnlineLoop.one_step`; each stage is a method that says what it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from mmrl.algorithms import Algorithm
+from mmrl.batch import GroupBatch, build_group_batch
+from mmrl.config import RunConfig
+from mmrl.data.stream import PromptStream
+from mmrl.engines.actor import HfActor
+from mmrl.engines.base import RolloutEngine, SamplingParams
+from mmrl.engines.reference import Reference
+from mmrl.models.processing import PromptProcessor
+from mmrl.rewards.runner import RewardRunner, reward_metrics
+from mmrl.trainer.canary import Canary
+from mmrl.trainer.checkpoints import Checkpointer
+from mmrl.trainer.evaluation import Evaluator
+from mmrl.trainer.recorder import Recorder
+from mmrl.trainer.rollout_metrics import response_metrics, throughput_metrics
+from mmrl.trainer.stages import StageContext, UserStages
+from mmrl.types import RolloutGroup, Sample, ScoredGroup
+
+
+@dataclass(frozen=True)
+class UpdateBatch:
+    """What an update is made from: the kept groups and, with its rows in their order, their tensor form."""
+
+    groups: tuple[ScoredGroup, ...]
+    batch: GroupBatch
+
+
+@dataclass(frozen=True)
+class OnlineParts:
+    """All that the loop drives."""
+
+    prompts: PromptStream
+    processor: PromptProcessor
+    rollout: RolloutEngine
+    actor: HfActor
+    reference: Reference | None
+    rewards: RewardRunner
+    algorithm: Algorithm
+    evaluator: Evaluator
+    checkpointer: Checkpointer
+    stages: UserStages
+
+
+class OnlineLoop:
+    def __init__(self, config: RunConfig, parts: OnlineParts, recorder: Recorder) -> None:
+        self.config = config
+        self.parts = parts
+        self.recorder = recorder
+        self.canary = Canary(config)
+
+    def run(self, first_step: int) -> None:
+        """Steps first_step..train.steps, with evaluation and checkpoints where they are due."""
+        if first_step == 1 and self.config.eval.at_start:
+            self.recorder.begin(0)
+            self.parts.evaluator.evaluate()
+            self.recorder.end()
+        for step in range(first_step, self.config.train.steps + 1):
+            self.recorder.begin(step)
+            with self.recorder.stage("step"):
+                scored = self.one_step(step)
+                self.parts.evaluator.evaluate_if_due(step)
+            self.recorder.add(throughput_metrics(self.parts.actor, self.parts.rollout, self.recorder))
+            self.recorder.samples("train", scored)
+            self.parts.checkpointer.save_if_due(step)
+            self.recorder.end()
+
+    def one_step(self, step: int) -> list[ScoredGroup]:
+        """One step of the algorithm. Returns every group with its rewards and, where kept, its advantages."""
+        context = StageContext(self.config, step)
+        groups = self.rollout(self.parts.prompts.next_batch(), context)
+        scored = self.reward(groups, context)
+        kept = self.filter(scored, context)
+        if kept:
+            update = self.make_batch(kept)
+            update = self.reference(update, context)
+            update = self.old_logprobs(update, context)
+            update = self.advantages(update, context)
+            self.update_actor(update)
+            self.weight_sync(step)
+            scored = with_advantages(scored, update)
+        else:
+            self.recorder.warn("no group is left to learn from; the update is skipped and the weights stay as they are")
+        self.recorder.add({"update/skipped": float(not kept), **context.metrics})
+        return scored
+
+    def rollout(self, samples: Sequence[Sample], context: StageContext) -> list[RolloutGroup]:
+        """group_size responses for each sample, under the current weights."""
+        rollout = self.config.rollout
+        params = SamplingParams(
+            max_response_tokens=rollout.max_response_tokens,
+            temperature=rollout.temperature,
+            top_p=rollout.top_p,
+            top_k=rollout.top_k,
+            stop=rollout.stop,
+        )
+        with self.recorder.stage("rollout"):
+            groups = self.parts.rollout.generate(
+                samples,
+                params,
+                num_responses=self.config.algorithm.group_size,
+                seed=self.config.seed,
+                step=context.step,
+            )
+        self.recorder.add(response_metrics(groups))
+        return self.parts.stages("rollout", groups, context)
+
+    def reward(self, groups: Sequence[RolloutGroup], context: StageContext) -> list[ScoredGroup]:
+        """The reward of each response, with its parts; one that failed is missing."""
+        with self.recorder.stage("reward"):
+            results = self.parts.rewards.score(groups)
+        self.recorder.add(reward_metrics([result for group in results for result in group]))
+        scored = [ScoredGroup(group, tuple(rewards)) for group, rewards in zip(groups, results, strict=True)]
+        return self.parts.stages("reward", scored, context)
+
+    def filter(self, groups: Sequence[ScoredGroup], context: StageContext) -> list[ScoredGroup]:
+        """The groups and responses that the algorithm learns from."""
+        with self.recorder.stage("filter"):
+            kept, stats = self.parts.algorithm.select(groups)
+        self.recorder.add(stats.metrics())
+        return self.parts.stages("filter", list(kept), context)
+
+    def make_batch(self, groups: Sequence[ScoredGroup]) -> UpdateBatch:
+        """Prompts prepared (from the cache that sampling filled) and responses as padded rows."""
+        prompts = [self.parts.processor.prepare(group.group.sample) for group in groups]
+        return UpdateBatch(tuple(groups), build_group_batch(prompts, [group.group.rollouts for group in groups]))
+
+    def reference(self, update: UpdateBatch, context: StageContext) -> UpdateBatch:
+        """Logprobs under the reference model, only where a KL term needs them."""
+        if self.parts.reference is not None:
+            with self.recorder.stage("reference"):
+                logprobs = self.parts.reference.logprobs(update.batch)
+            update = replace(update, batch=update.batch.with_(reference_logprobs=logprobs))
+        return self.parts.stages("reference", update, context)
+
+    def old_logprobs(self, update: UpdateBatch, context: StageContext) -> UpdateBatch:
+        """Logprobs before the update, only where more than one optimiser step follows; checks the sampler by them."""
+        train = self.config.train
+        if self.parts.algorithm.needs_old_logprobs(train.mini_batches, train.epochs):
+            with self.recorder.stage("old_logprobs"):
+                logprobs = self.parts.actor.logprobs(update.batch).logprobs
+            self.canary.observe(update.batch, logprobs)
+            self.recorder.add(self.canary.conclude())
+            update = replace(update, batch=update.batch.with_(old_logprobs=logprobs))
+        return self.parts.stages("old_logprobs", update, context)
+
+    def advantages(self, update: UpdateBatch, context: StageContext) -> UpdateBatch:
+        """One advantage for each sampled token."""
+        with self.recorder.stage("advantages"):
+            advantages = self.parts.algorithm.advantages(update.groups, update.batch)
+        update = replace(update, batch=update.batch.with_(advantages=advantages))
+        return self.parts.stages("advantages", update, context)
+
+    def update_actor(self, update: UpdateBatch) -> None:
+        """`epochs` passes over `mini_batches` mini-batches of whole groups, an optimiser step each."""
+        with self.recorder.stage("update_actor"):
+            self.recorder.add(self._optimise(update.batch))
+
+    def weight_sync(self, step: int) -> None:
+        """The new weights, as version `step`, go to the rollout engine."""
+        with self.recorder.stage("weight_sync"):
+            self.parts.rollout.update_weights(self.parts.actor.weights(), step)
+
+    def _optimise(self, batch: GroupBatch) -> dict[str, float]:
+        metrics = MeanMetrics()
+        train = self.config.train
+        mini_batches = split_prompts(batch, train.mini_batches)
+        for epoch in range(train.epochs):
+            for index, mini_batch in enumerate(mini_batches):
+                objective = self.parts.algorithm.objective(
+                    mini_batch,
+                    response_limit=self.config.rollout.max_response_tokens,
+                    first_update=epoch == 0 and index == 0,
+                )
+                watched = batch.old_logprobs is None
+                metrics.add(
+                    self.parts.actor.train_step(
+                        mini_batch,
+                        self.canary.watch(objective) if watched else objective,
+                        before_step=self._check_canary if watched else None,
+                    )
+                )
+        return metrics.means()
+
+    def _check_canary(self) -> None:
+        self.recorder.add(self.canary.conclude())
+
+
+class MeanMetrics:
+    """Means over optimiser steps; names that end in `_max` keep the largest value, counts named `num_` are summed."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[float]] = {}
+
+    def add(self, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._values.setdefault(name, []).append(value)
+
+    def means(self) -> dict[str, float]:
+        return {name: _combine(name, values) for name, values in self._values.items()}
+
+
+def _combine(name: str, values: list[float]) -> float:
+    last = name.rsplit("/", 1)[-1]
+    if last.endswith("_max"):
+        return max(values)
+    if last.startswith(("num_", "flops", "skipped")):
+        return sum(values)
+    return sum(values) / len(values)
+
+
+def split_prompts(batch: GroupBatch, parts: int) -> list[GroupBatch]:
+    """Whole groups in `parts` parts whose sizes differ by at most one; fewer parts if there are fewer groups."""
+    total = len(batch.prompts)
+    parts = min(parts, total)
+    edges = torch.linspace(0, total, parts + 1).round().long().tolist()
+    return [batch.select_prompts(first, last) for first, last in zip(edges, edges[1:], strict=False)]
+
+
+def with_advantages(scored: Sequence[ScoredGroup], update: UpdateBatch) -> list[ScoredGroup]:
+    """Every group with the mean advantage of each of its responses, None for those left out of the update."""
+    assert update.batch.advantages is not None
+    lengths = update.batch.response_mask.sum(-1).clamp(min=1)
+    means = (update.batch.advantages.sum(-1) / lengths).tolist()
+    rollouts = [rollout for group in update.groups for rollout in group.group.rollouts]
+    advantage_of = {id(rollout): mean for rollout, mean in zip(rollouts, means, strict=True)}
+    return [
+        replace(group, advantages=tuple(advantage_of.get(id(rollout)) for rollout in group.group.rollouts))
+        for group in scored
+    ]

@@ -1,0 +1,76 @@
+"""What a run leaves behind at each step: stage timers, metrics, samples, trackers and progress."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from mmrl.data.images import ImageStore
+from mmrl.runs.progress import ProgressReporter
+from mmrl.runs.trackers import Trackers
+from mmrl.runs.writer import RunWriter
+from mmrl.types import ScoredGroup
+
+stage_log = logging.getLogger("mmrl.stage")
+
+
+class Recorder:
+    """Collects the metrics of the current step and hands them on when the step ends."""
+
+    def __init__(
+        self, writer: RunWriter, *, trackers: Trackers, progress: ProgressReporter, store: ImageStore, step: int = 0
+    ) -> None:
+        self.writer = writer
+        self._trackers = trackers
+        self._progress = progress
+        self._store = store
+        self._values: dict[str, float] = {}
+        self.step = step
+        self.latest: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Times a stage as `timing_s/<name>`; a stage entered twice in a step adds up."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            key = f"timing_s/{name}"
+            self._values[key] = self._values.get(key, 0.0) + seconds
+            stage_log.info("step %d: %s took %.3f s", self.step, name, seconds)
+
+    def begin(self, step: int) -> None:
+        self.step = step
+        self._values = {}
+
+    def add(self, values: Mapping[str, float]) -> None:
+        self._values.update(values)
+
+    def seconds(self, stage: str) -> float:
+        """Seconds that the stage took in this step so far; 0 if it did not run."""
+        return self._values.get(f"timing_s/{stage}", 0.0)
+
+    def current(self, prefix: str) -> dict[str, float]:
+        """This step's metrics so far whose names begin with `prefix`."""
+        return {name: value for name, value in self._values.items() if name.startswith(prefix)}
+
+    def end(self) -> None:
+        """Writes the step's metrics to the run directory, the trackers and the terminal."""
+        self.latest.update(self._values)
+        self.writer.metrics(self.step, self._values)
+        self._trackers.log(self.step, self._values)
+        self._progress.step(self.step, self._values)
+
+    def samples(self, split: str, groups: Sequence[ScoredGroup]) -> None:
+        self.writer.samples(self.step, split, groups, store_path=self._store.path)
+
+    def warn(self, text: str) -> None:
+        self.writer.event("warning", step=self.step, message=text)
+        self._progress.message(f"warning: {text}")
+
+    def say(self, text: str) -> None:
+        self.writer.event("progress", step=self.step, message=text)
+        self._progress.message(text)

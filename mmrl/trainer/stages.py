@@ -1,0 +1,78 @@
+"""Stages of the user's own: a class named in the config, called with what the stage before it gave."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mmrl.config import RunConfig
+from mmrl.config.run import StageConfig
+from mmrl.errors import ConfigError, MmrlError, NotFoundError, RunFailedError
+
+Data = TypeVar("Data")
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """What a stage may know and leave: the run's config, the step, and metrics that are logged with the step."""
+
+    config: RunConfig
+    step: int
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class UserStages:
+    """The user's stages by the stage that they follow, in the order of the config.
+
+    A stage is called as `stage(data, context)` and returns data of the same kind: after `rollout` a list of
+    `RolloutGroup`, after `reward` and `filter` a list of `ScoredGroup`, later an `UpdateBatch`.
+    """
+
+    def __init__(self, configs: Sequence[StageConfig]) -> None:
+        self._stages: dict[str, list[tuple[str, Callable[[Any, StageContext], Any]]]] = {}
+        for config in configs:
+            self._stages.setdefault(config.after, []).append((config.name, _build(config)))
+
+    def __call__(self, after: str, data: Data, context: StageContext) -> Data:
+        for name, stage in self._stages.get(after, []):
+            try:
+                result = stage(data, context)
+            except MmrlError:
+                raise
+            except Exception as error:
+                raise RunFailedError(
+                    f"stage {name!r} (after {after}) raised {type(error).__name__} at step {context.step}: {error}"
+                ) from error
+            if type(result) is not type(data):
+                raise RunFailedError(
+                    f"stage {name!r} (after {after}) returned {type(result).__name__} at step {context.step}; "
+                    f"it must return what it was given, a {type(data).__name__}"
+                )
+            data = result
+        return data
+
+
+def _build(config: StageConfig) -> Callable[[Any, StageContext], Any]:
+    path = Path(config.path)
+    if not path.is_file():
+        raise NotFoundError(f"stages: {config.path} does not exist; give the Python file that holds {config.name!r}")
+    spec = importlib.util.spec_from_file_location(f"mmrl_user_stage_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"stages: {path} cannot be loaded: {type(error).__name__}: {error}") from error
+    stage_class = getattr(module, config.name, None)
+    if not inspect.isclass(stage_class):
+        classes = sorted(name for name, value in vars(module).items() if inspect.isclass(value))
+        raise ConfigError(f"stages: {path} has no class {config.name!r}; it has {', '.join(classes) or 'no classes'}")
+    try:
+        return stage_class(**config.arguments)
+    except TypeError as error:
+        raise ConfigError(f"stages: {config.name} does not take these arguments: {error}") from error

@@ -1,0 +1,120 @@
+"""`train`: from a config and a run directory to a finished run. It opens no database, so it runs anywhere."""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from mmrl.config import RunConfig
+from mmrl.config.base import home
+from mmrl.config.dump import dump_yaml
+from mmrl.data.images import ImageStore
+from mmrl.errors import MmrlError, RunCancelledError, RunFailedError
+from mmrl.runs.progress import ProgressReporter, make_progress
+from mmrl.runs.trackers import Trackers
+from mmrl.runs.writer import RunWriter
+from mmrl.trainer.assembly import build_offline_loop, build_online_loop
+from mmrl.trainer.checkpoints import newest_whole_checkpoint
+from mmrl.trainer.preflight import check_data, load_data
+from mmrl.trainer.recorder import Recorder
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """run_dir: what the run left behind. metrics: the last value of each metric."""
+
+    run_dir: Path
+    steps: int
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The model folder of the last step's checkpoint."""
+        return self.run_dir / "checkpoints" / f"step-{self.steps:06d}" / "model"
+
+
+def train(
+    config: RunConfig,
+    *,
+    run_dir: Path | str | None = None,
+    resume: Literal["auto", "never"] = "auto",
+    reward_functions: Sequence[Callable[..., Any]] = (),
+    progress: ProgressReporter | None = None,
+) -> TrainResult:
+    """Trains as `config` says and writes everything to `run_dir` (a new folder under MMRL_HOME/runs if not given).
+
+    A run directory of the same config goes on from its newest whole checkpoint, unless `resume` is "never".
+    `reward_functions` are added to the config's rewards with weight 1.
+    Raises ConfigError, DataError, ModelError before the run begins, RunFailedError once it has.
+    """
+    folder = Path(run_dir) if run_dir is not None else new_run_dir(config.name)
+    torch.manual_seed(config.seed)
+    data = load_data(config)
+    check_data(config, data)
+    writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=resume == "auto")
+    progress = progress or make_progress()
+    trackers = Trackers.start(config.track, run_dir=writer.run_dir, config=config, warn=progress.message)
+    store = ImageStore()
+    recorder = Recorder(writer, trackers=trackers, progress=progress, store=store)
+    with _ending(writer, trackers, progress):
+        point = newest_whole_checkpoint(folder, say=recorder.warn)
+        first_step = 1 if point is None else point.step + 1
+        recorder.say(_opening(config, writer, first_step))
+        progress.start(config.train.steps, completed=first_step - 1)
+        build = build_online_loop if config.kind == "rl" else build_offline_loop
+        with build(config, data, recorder=recorder, store=store, point=point, functions=reward_functions) as loop:
+            loop.run(first_step)
+    progress.finish(recorder.latest)
+    return TrainResult(folder, config.train.steps, dict(recorder.latest))
+
+
+def new_run_dir(name: str) -> Path:
+    """A folder under MMRL_HOME/runs that does not exist yet."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    base = home() / "runs" / f"{name}-{stamp}"
+    folder, number = base, 2
+    while folder.exists():
+        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return folder
+
+
+def _opening(config: RunConfig, writer: RunWriter, first_step: int) -> str:
+    if first_step > config.train.steps:
+        return f"{config.name}: all {config.train.steps} steps are done already; nothing is left to train"
+    if first_step > 1:
+        return f"{config.name}: goes on from the checkpoint of step {first_step - 1} as attempt {writer.attempt}"
+    return f"{config.name}: starts fresh in {writer.run_dir}, {config.train.steps} steps"
+
+
+@contextlib.contextmanager
+def _ending(writer: RunWriter, trackers: Trackers, progress: ProgressReporter) -> Iterator[None]:
+    """Writes how the run ended, with the first cause of a failure; turns what a user cannot mend into RunFailedError."""
+    state, cause = "succeeded", None
+    try:
+        yield
+    except (KeyboardInterrupt, RunCancelledError):
+        state, cause = "cancelled", "stopped on request"
+        raise
+    except MmrlError as error:
+        state, cause = "failed", str(error)
+        raise
+    except OSError as error:
+        state, cause = "failed", f"{error.strerror or error} ({error.filename or writer.run_dir})"
+        raise RunFailedError(f"the run in {writer.run_dir} failed: {cause}") from error
+    except Exception as error:
+        state, cause = "failed", "".join(traceback.format_exception_only(error)).strip()
+        raise
+    finally:
+        trackers.finish(state)
+        progress.close()
+        with contextlib.suppress(OSError, MmrlError):
+            if cause is not None and state == "failed":
+                writer.event("failure", message=cause)
+            writer.close(state)
