@@ -1,0 +1,120 @@
+"""The gradient of one mini-batch, accumulated over micro-batches of one token budget.
+
+The objective divides by counts of the whole mini-batch, so the sum over micro-batches is the gradient whatever the
+budget. Micro-batches in which nothing was sampled are left out: they add nothing above or below the line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from mmrl.batch import GroupBatch, LossOutput, TokenStats
+from mmrl.config.run import TrainConfig
+from mmrl.engines.base import Objective
+from mmrl.engines.metric_sums import MetricSums
+from mmrl.engines.micro_batches import num_forwarded_tokens, num_real_tokens, split_by_tokens
+from mmrl.engines.optimizer import gradient_norm
+
+if TYPE_CHECKING:
+    from mmrl.models.policy import PolicyModel
+
+
+class NotFiniteError(Exception):
+    """A loss or the gradient is NaN or infinite; the actor says in which step."""
+
+
+@dataclass(frozen=True)
+class GradientPass:
+    """What a pass over a mini-batch left beside the gradients.
+
+    metrics: the objective's, over the whole mini-batch.
+    norm: the 2-norm of the gradient of all parameters together, a scalar.
+    num_micro_batches: micro-batches that were forwarded.
+    padding_share: share of padding in the tokens that were forwarded.
+    flops: of the forward and backward passes.
+    """
+
+    metrics: dict[str, float]
+    norm: Tensor
+    num_micro_batches: int
+    padding_share: float
+    flops: float
+
+
+@dataclass(frozen=True)
+class GradientAccumulator:
+    """Adds the gradient of an objective to the policy's parameters; `temperature` is the sampling temperature."""
+
+    policy: PolicyModel
+    train: TrainConfig
+    temperature: float
+
+    def accumulate(self, batch: GroupBatch, objective: Objective) -> GradientPass:
+        """One pass over `batch`. Raises NotFiniteError if the loss of a micro-batch or the gradient is not finite."""
+        path = self.train.path
+        sums, num_micro_batches, num_forwarded, num_real, flops = MetricSums(), 0, 0, 0, 0.0
+        for micro_batch, output in self._passes(batch, objective):
+            sums.add(output)
+            num_micro_batches += 1
+            num_forwarded += num_forwarded_tokens(micro_batch, path=path)
+            num_real += num_real_tokens(micro_batch, path=path)
+            flops += 0.0
+        norm = gradient_norm(self.policy.parameters())
+        if not torch.isfinite(norm):
+            raise NotFiniteError(f"grad_norm is {float(norm)}, {self._find_bad_gradient(batch, objective)}")
+        return GradientPass(sums.metrics(), norm, num_micro_batches, 1 - num_real / max(num_forwarded, 1), flops)
+
+    def _passes(self, batch: GroupBatch, objective: Objective) -> Iterator[tuple[GroupBatch, LossOutput]]:
+        """Forward and backward of each micro-batch in turn."""
+        parts = split_by_tokens(batch, self.train.micro_batch_tokens, path=self.train.path)
+        micro_batches = [part for part in parts if part.num_sampled_tokens > 0]
+        for index, on_host in enumerate(micro_batches, start=1):
+            micro_batch = on_host.to(self.policy.device)
+            stats = self.policy(
+                micro_batch,
+                temperature=self.temperature,
+                path=self.train.path,
+                with_entropy=objective.needs_entropy,
+            )
+            output = objective(micro_batch, stats)
+            loss = output.loss.item()
+            if not math.isfinite(loss):
+                place = f"micro-batch {index} of {len(micro_batches)}"
+                raise NotFiniteError(f"loss is {loss} in {place}; {_inputs_not_finite(micro_batch, stats)}")
+            if output.loss.requires_grad:
+                output.loss.backward()
+            yield on_host, output
+
+    def _find_bad_gradient(self, batch: GroupBatch, objective: Objective) -> str:
+        """Where a gradient stops being finite, found by going over the micro-batches once more."""
+        self.policy.zero_grad()
+        for index, _ in enumerate(self._passes(batch, objective), start=1):
+            bad = [
+                name
+                for name, parameter in self.policy.named_parameters()
+                if parameter.grad is not None and not parameter.grad.isfinite().all()
+            ]
+            if bad:
+                return f"first not finite in micro-batch {index}, in {len(bad)} parameter tensors, such as {bad[0]}"
+        return "though no single gradient is: their squares overflow when added up"
+
+
+def _inputs_not_finite(micro_batch: GroupBatch, stats: TokenStats) -> str:
+    tensors = {
+        "logprobs of the actor": stats.logprobs,
+        "entropy": stats.entropy,
+        "old_logprobs": micro_batch.old_logprobs,
+        "reference_logprobs": micro_batch.reference_logprobs,
+        "sampler_logprobs": micro_batch.sampler_logprobs,
+        "advantages": micro_batch.advantages,
+    }
+    bad = [name for name, tensor in tensors.items() if tensor is not None and not tensor.isfinite().all()]
+    if not bad:
+        return "everything that goes into it is finite, so the objective itself overflows"
+    return f"not finite already: {', '.join(bad)}"
