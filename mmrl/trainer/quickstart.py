@@ -28,7 +28,7 @@ from mmrl.models.tiny import build_tiny_qwen2_5_vl
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.evaluation import answer, evaluation_metrics
 from mmrl.trainer.export import export_checkpoint
-from mmrl.trainer.train import TrainResult, train
+from mmrl.trainer.launch import TrainResult, train
 from mmrl.types import Message, Sample, TextPart
 
 WARM_START_DATA = "digits-which-noisy"
