@@ -1,0 +1,165 @@
+"""From a raw row to a Sample: its turns, an image for each slot, its answer, and the rest of its columns as meta."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from mmrl.data.image_forms import resolve_image
+from mmrl.data.rows import RawRow, RowError, RowProblem, describe
+from mmrl.data.turns import PLACEHOLDER, InlineImage, Slot, Turn, prompt_column, read_turns
+from mmrl.errors import DataError
+from mmrl.types import ContentPart, ImagePart, ImageRef, Message, Sample, TextPart
+
+ImageSink = Callable[[bytes | Image.Image], ImageRef]
+"""Takes an image and returns its reference: `ImageStore.add`, or `inspect_image`, which writes nothing."""
+
+IMAGE_COLUMNS = ("images", "image")
+FILE_NAME_COLUMN = "file_name"
+ANSWER_COLUMN = "answer"
+
+
+def normalise_row(row: RawRow, *, file: str, split: str, root: Path, add_image: ImageSink) -> Sample | RowError:
+    """The row as a Sample, or what is wrong with it.
+
+    root: the folder that relative image paths start from and that none may leave.
+    """
+    try:
+        return _sample(row.values, file=file, split=split, root=root, add_image=add_image)
+    except RowProblem as problem:
+        return RowError(file, row.number, problem.field, problem.message)
+
+
+def make_sample(messages: tuple[Message, ...], answer: str | None, meta: Mapping[str, Any]) -> Sample:
+    """A sample with its id: a hash of roles, texts, image hashes and answer; meta does not count."""
+    content = {
+        "messages": [[message.role, [_part_key(part) for part in message.content]] for message in messages],
+        "answer": answer,
+    }
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return Sample(hashlib.sha256(text.encode("utf-8")).hexdigest()[:16], messages, answer, meta)
+
+
+def _sample(values: Mapping[str, Any], *, file: str, split: str, root: Path, add_image: ImageSink) -> Sample:
+    column = prompt_column(values)
+    turns = read_turns(values, column)
+    image_column, images = _image_column(values)
+    answer = _answer(values)
+    turns, answer = _split_off_answer(turns, answer, column)
+    if image_column == FILE_NAME_COLUMN and not any(turn.has_images for turn in turns):
+        turns = _image_first(turns)
+    _check_counts(turns, images, column, image_column)
+    _check_prompt(turns, column)
+    slots = iter(images)
+    messages = tuple(
+        Message(turn.role, tuple(_content(part, slots, root=root, add_image=add_image) for part in turn.parts))
+        for turn in turns
+    )
+    used = {column, image_column, *IMAGE_COLUMNS, ANSWER_COLUMN}
+    meta = {key: _to_json(value, key) for key, value in values.items() if key not in used}
+    return make_sample(messages, answer, {"source": file, "split": split} | meta)
+
+
+def _image_column(values: Mapping[str, Any]) -> tuple[str, list[InlineImage]]:
+    """The column that holds the row's images, and the images with the field that each came from."""
+    filled = [column for column in IMAGE_COLUMNS if not _is_empty(values.get(column))]
+    if len(filled) > 1:
+        raise RowProblem("image", "both `image` and `images` hold images; keep one of them")
+    if not filled and isinstance(values.get(FILE_NAME_COLUMN), str):
+        return FILE_NAME_COLUMN, [InlineImage(values[FILE_NAME_COLUMN], FILE_NAME_COLUMN)]
+    if not filled:
+        return "images", []
+    column, value = filled[0], values[filled[0]]
+    if isinstance(value, list | tuple):
+        return column, [InlineImage(item, f"{column}[{index}]") for index, item in enumerate(value)]
+    return column, [InlineImage(value, column)]
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (isinstance(value, list | tuple) and not value)
+
+
+def _answer(values: Mapping[str, Any]) -> str | None:
+    answer = values.get(ANSWER_COLUMN)
+    if answer is None or isinstance(answer, str):
+        return answer
+    return json.dumps(_to_json(answer, ANSWER_COLUMN), ensure_ascii=False)
+
+
+def _split_off_answer(turns: list[Turn], answer: str | None, column: str) -> tuple[list[Turn], str | None]:
+    """A last turn of the assistant is the reference answer, not part of the prompt."""
+    last = turns[-1]
+    if last.role != "assistant":
+        return turns, answer
+    field = f"{column}[{len(turns) - 1}]"
+    if answer is not None:
+        raise RowProblem(field, "is an assistant turn, and there is an `answer` as well; keep one of them")
+    if last.has_images:
+        raise RowProblem(field, "is the reference answer and holds an image; answers are text")
+    return turns[:-1], last.text
+
+
+def _image_first(turns: list[Turn]) -> list[Turn]:
+    """A folder's `file_name` has no place in the text: its image goes before the first user turn's text."""
+    for index, turn in enumerate(turns):
+        if turn.role == "user":
+            return [*turns[:index], Turn("user", (Slot(), *turn.parts)), *turns[index + 1 :]]
+    return turns
+
+
+def _check_counts(turns: list[Turn], images: list[InlineImage], column: str, image_column: str) -> None:
+    num_slots = sum(isinstance(part, Slot) for turn in turns for part in turn.parts)
+    if num_slots != len(images):
+        raise RowProblem(
+            column,
+            f"{num_slots} {PLACEHOLDER} placeholder(s) but {len(images)} image(s) in `{image_column}`; there must be "
+            f"as many. To keep {PLACEHOLDER} as text, write the row as `messages` whose content is a list of parts",
+        )
+
+
+def _check_prompt(turns: list[Turn], column: str) -> None:
+    if not turns or turns[-1].role not in ("user", "tool"):
+        got = turns[-1].role if turns else "no turn"
+        raise RowProblem(column, f"must end with a user or tool turn for the model to answer (got {got})")
+    if not any(turn.has_images or turn.text.strip() for turn in turns if turn.role != "system"):
+        raise RowProblem(column, "is empty: neither text nor image")
+
+
+def _content(
+    part: str | Slot | InlineImage, slots: Iterator[InlineImage], *, root: Path, add_image: ImageSink
+) -> ContentPart:
+    if isinstance(part, str):
+        return TextPart(part)
+    image = next(slots) if isinstance(part, Slot) else part
+    resolved = resolve_image(image.value, root=root, field=image.field)
+    try:
+        return ImagePart(add_image(resolved))
+    except DataError as error:
+        origin = f"{image.value!r}: " if isinstance(image.value, str) and len(image.value) <= 200 else ""
+        raise RowProblem(image.field, f"{origin}{error}") from error
+
+
+def _part_key(part: ContentPart) -> dict[str, str]:
+    return {"text": part.text} if isinstance(part, TextPart) else {"image": part.image.sha256}
+
+
+def _to_json(value: Any, field: str) -> Any:
+    """The value in JSON's own types; dates and decimals become text."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _to_json(item, f"{field}.{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json(item, f"{field}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, datetime.datetime | datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, Decimal | datetime.timedelta):
+        return str(value)
+    raise RowProblem(field, f"holds {describe(value)}, which cannot be kept beside a sample; leave this column out")

@@ -1,0 +1,180 @@
+"""Registered data sets: immutable versions of validated samples, named by a hash of their content.
+
+<root>/<name>/current            the version that NAME means, replaced in one step
+<root>/<name>/<version>/         manifest.json, written last, and <split>.parquet for each split
+
+A version is written under a temporary name and renamed, so that what is found under `current` is always whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mmrl.config.base import home
+from mmrl.data.files import NAME_PATTERN, explain_write_errors, folder_in_progress, locked, write_bytes
+from mmrl.data.sources import check_split_name, nearest_hint
+from mmrl.data.storage import SplitInfo, canonical, read_split, write_split
+from mmrl.errors import DataError, NotFoundError
+from mmrl.types import Sample
+
+_VERSION = re.compile(r"[0-9a-f]{16}")
+
+
+class DatasetInfo(BaseModel):
+    """The manifest of one version. source: where its newest split was read from. skipped: bad rows left out of that."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    version: str
+    created_at: datetime
+    source: str
+    skipped: int = 0
+    splits: dict[str, SplitInfo]
+
+    @property
+    def num_rows(self) -> int:
+        return sum(split.num_rows for split in self.splits.values())
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(split.num_bytes for split in self.splits.values())
+
+
+class DatasetRegistry:
+    """The data sets under `root` (default: `datasets` in mmrl's home)."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = root if root is not None else home() / "datasets"
+
+    def all(self) -> list[DatasetInfo]:
+        """The current version of every data set, by name."""
+        return [self.find(name) for name in self._names()]
+
+    def has(self, name: str) -> bool:
+        return bool(NAME_PATTERN.fullmatch(name)) and (self.root / name / "current").is_file()
+
+    def find(self, name: str, version: str | None = None) -> DatasetInfo:
+        """The manifest of a version (default: the current one). Raises NotFoundError with the nearest names."""
+        if not self.has(name):
+            raise NotFoundError(
+                f"no data set {name!r} is registered in {self.root}{nearest_hint(name, self._names())}; "
+                "`mmrl dataset list` shows all, `mmrl dataset add PATH --name NAME` adds one"
+            )
+        wanted = version or (self.root / name / "current").read_text(encoding="utf-8").strip()
+        manifest = self.root / name / wanted / "manifest.json"
+        if not _VERSION.fullmatch(wanted) or not manifest.is_file():
+            raise NotFoundError(f"data set {name!r} has no version {wanted!r}; it has {', '.join(self.versions(name))}")
+        try:
+            return DatasetInfo.model_validate_json(manifest.read_bytes())
+        except ValidationError as error:
+            raise DataError(f"{manifest} is damaged; add the data set {name!r} again") from error
+
+    def versions(self, name: str) -> list[str]:
+        """Every version of a data set that can still be read, in no particular order of time."""
+        return sorted(path.parent.name for path in (self.root / name).glob("*/manifest.json"))
+
+    def read(self, info: DatasetInfo, split: str, *, start: int = 0, stop: int | None = None) -> Iterator[Sample]:
+        """The samples of a split, rows start up to stop."""
+        return read_split(self.root / info.name / info.version / f"{split}.parquet", start=start, stop=stop)
+
+    def register(self, name: str, splits: Mapping[str, Iterable[Sample]], *, source: str) -> DatasetInfo:
+        """Registers samples whose images are in the store already; all splits or none."""
+        with self.draft(name) as draft:
+            for split, samples in splits.items():
+                draft.write(split, samples)
+            return draft.commit(source=source)
+
+    @contextmanager
+    def draft(self, name: str) -> Iterator[Draft]:
+        """A new version to fill with splits; without `commit` nothing of it stays."""
+        if not NAME_PATTERN.fullmatch(name):
+            raise DataError(
+                f"not a name for a data set: {name!r}; use up to 100 letters, digits, '.', '_' and '-', "
+                "beginning with a letter or digit"
+            )
+        with folder_in_progress(self.root) as folder:
+            yield Draft(self, name, folder)
+
+    def _names(self) -> list[str]:
+        return sorted(path.parent.name for path in self.root.glob("*/current"))
+
+
+class Draft:
+    """A version in the making, in a folder of its own."""
+
+    def __init__(self, registry: DatasetRegistry, name: str, folder: Path) -> None:
+        self._registry = registry
+        self._name = name
+        self._folder = folder
+        self._splits: dict[str, SplitInfo] = {}
+
+    def write(self, split: str, samples: Iterable[Sample]) -> SplitInfo:
+        """Writes one split; `samples` may be a generator."""
+        check_split_name(split)
+        self._splits[split] = write_split(self._folder / f"{split}.parquet", samples)
+        return self._splits[split]
+
+    def commit(self, *, source: str, skipped: int = 0) -> DatasetInfo:
+        """Makes this the current version of its name, keeping the splits of the last one that were not written anew.
+
+        Content that is registered already gives its version back and changes nothing.
+        """
+        empty = [split for split, info in self._splits.items() if info.num_rows == 0]
+        if empty or not self._splits:
+            raise DataError(
+                f"data set {self._name!r}: split {', '.join(empty) or 'list'} has no rows; nothing was added"
+            )
+        folder = self._registry.root / self._name
+        with locked(folder):
+            splits = self._with_earlier_splits()
+            info = DatasetInfo(
+                name=self._name,
+                version=_version(splits),
+                created_at=datetime.now(UTC),
+                source=source,
+                skipped=skipped,
+                splits=splits,
+            )
+            if info.version not in self._registry.versions(self._name):
+                self._place(folder / info.version, info)
+            write_bytes(folder / "current", f"{info.version}\n".encode())
+        return self._registry.find(self._name)
+
+    def _with_earlier_splits(self) -> dict[str, SplitInfo]:
+        if not self._registry.has(self._name):
+            return dict(sorted(self._splits.items()))
+        earlier = self._registry.find(self._name)
+        for split in earlier.splits.keys() - self._splits.keys():
+            file = f"{split}.parquet"
+            with explain_write_errors(self._folder):
+                _link_or_copy(self._registry.root / self._name / earlier.version / file, self._folder / file)
+        return dict(sorted((earlier.splits | self._splits).items()))
+
+    def _place(self, target: Path, info: DatasetInfo) -> None:
+        write_bytes(self._folder / "manifest.json", info.model_dump_json(indent=2).encode())
+        with explain_write_errors(target):
+            shutil.rmtree(target, ignore_errors=True)
+            self._folder.rename(target)
+
+
+def _version(splits: Mapping[str, SplitInfo]) -> str:
+    """A hash of the names and content of the splits."""
+    content = canonical({name: info.sha256 for name, info in splits.items()})
+    return hashlib.sha256(content.encode("utf-8")).hexdigest()[:16]
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,87 @@
+"""Rows as they come from a file, and what is said of a row that cannot be used."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MAX_DEPTH = 64
+
+
+@dataclass(frozen=True)
+class RawRow:
+    """number: 1-based physical line in a text file, else 1-based row. values: by column, as the file holds them."""
+
+    number: int
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RowError:
+    """Why a row cannot be used: where it is, which field, what is wrong and how to mend it."""
+
+    file: str
+    row: int
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.row}"
+        return f"{place}: {self.field}: {self.message}" if self.field else f"{place}: {self.message}"
+
+
+class RowProblem(Exception):
+    """Raised while a row is read; its reader turns it into a RowError. Never reaches a user by itself."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+        self.message = message
+
+
+def check_values(value: Any, field: str = "", depth: int = 0) -> None:
+    """Raises RowProblem for what no data set may hold: NaN, infinity, text that is not Unicode, bottomless nesting."""
+    if depth > MAX_DEPTH:
+        raise RowProblem(field, f"nested more than {MAX_DEPTH} levels deep; flatten it")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise RowProblem(
+            field, f"holds {value}, which is no number that JSON allows; give a finite number, text or null"
+        )
+    if isinstance(value, str) and not _is_unicode(value):
+        raise RowProblem(
+            field, "holds half of a surrogate pair, which is no valid Unicode text; write the character whole"
+        )
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            check_values(key, field, depth + 1)
+            check_values(item, f"{field}.{key}" if field else str(key), depth + 1)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            check_values(item, f"{field}[{index}]", depth + 1)
+
+
+def describe(value: Any) -> str:
+    """A value for an error message: its kind and, if short, itself; never the bytes of an image."""
+    if isinstance(value, bytes | bytearray):
+        return f"{len(value)} bytes"
+    if isinstance(value, str):
+        return repr(value) if len(value) <= 60 else f"{value[:57]!r}… ({len(value)} characters)"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        return repr(value)[:60]
+    if isinstance(value, Mapping):
+        return "an object with " + (", ".join(map(str, list(value)[:8])) or "no keys")
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    return f"a {type(value).__name__}"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
