@@ -12,7 +12,7 @@ class RecordConfig(ConfigModel):
 
     every: int = Field(1, ge=1)
     """Steps between training steps whose samples are kept; evaluations are always kept."""
-    full_tokens_per_step: int | None = Field(65536, ge=0)
+    full_tokens_per_step: int | None = Field(default=65536, ge=0)
     """Response tokens a step whose groups are kept with prompt, text and token ids; null keeps all."""
     token_logprobs: bool = True
     """Keep the log-probability of each token of those groups."""

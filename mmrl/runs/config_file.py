@@ -1,0 +1,51 @@
+"""The `config.yaml` of a run: read as plain data, and compared with that of a later attempt.
+
+A resumed run may train longer or with other settings, but not another model, on other data, or by another algorithm.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+from mmrl.errors import DataError
+
+IDENTITY = ("name", "kind", "seed", "model.path", "data.train", "algorithm.type")
+"""Settings that the attempts of one run share."""
+
+
+def parse_config(text: str) -> dict[str, Any]:
+    """YAML 1.2, so `no` is text. Raises DataError for text that is no YAML mapping."""
+    try:
+        value = YAML(typ="safe", pure=True).load(text)
+    except YAMLError as error:
+        raise DataError(f"the run's config.yaml cannot be read: {error}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"the run's config.yaml must be a mapping (got {type(value).__name__})")
+    return value
+
+
+def identity_conflict(earlier: str, later: str) -> str | None:
+    """The first setting of `IDENTITY` that differs, with both values; None for configs of one run."""
+    for key, (before, after) in changed_settings(earlier, later).items():
+        if key in IDENTITY:
+            return f"{key} is {before!r} there and {after!r} here"
+    return None
+
+
+def changed_settings(earlier: str, later: str) -> dict[str, tuple[Any, Any]]:
+    """Dotted key -> value in the earlier and in the later YAML; None where one has no such key."""
+    before, after = _flatten(parse_config(earlier)), _flatten(parse_config(later))
+    keys = [*before, *(key for key in after if key not in before)]
+    return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
+
+
+def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict) or not value:
+        return {prefix: value} if prefix else {}
+    flat: dict[str, Any] = {}
+    for key, entry in value.items():
+        flat |= _flatten(entry, f"{prefix}.{key}" if prefix else str(key))
+    return flat

@@ -1,0 +1,204 @@
+"""The trainer's hand on its run directory. One writer an attempt; what it wrote is never changed again."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mmrl.config.record import RecordConfig
+from mmrl.errors import ConflictError
+from mmrl.runs import layout
+from mmrl.runs.config_file import changed_settings, identity_conflict
+from mmrl.runs.disk import JsonLines, plain, write_whole, writing
+from mmrl.runs.images import keep_image
+from mmrl.runs.reader import RunReader, read_owner
+from mmrl.runs.recording import choose_groups
+from mmrl.runs.records import StateName, TokenRecord
+from mmrl.runs.shards import encode_shard
+from mmrl.types import ImageRef, ScoredGroup
+
+
+class RunWriter:
+    """Writes events, metrics and samples of one attempt. Made by `RunWriter.create`.
+
+    Every method that writes raises RunFailedError, with the path and the free bytes, when the disk refuses.
+    """
+
+    def __init__(self, run_dir: Path, *, attempt: int, token: str, record: RecordConfig) -> None:
+        self.run_dir = run_dir
+        self.attempt = attempt
+        self.attempt_dir = layout.attempt_dir(run_dir, attempt)
+        self.logs_dir = self.attempt_dir / "logs"
+        self.checkpoints_dir = layout.checkpoints_dir(run_dir)
+        self._token = token
+        self._record = record
+        self._events = JsonLines(self.attempt_dir / layout.EVENTS_FILE)
+        self._metrics = JsonLines(self.attempt_dir / layout.METRICS_FILE)
+        self._warned: set[str] = set()
+
+    @classmethod
+    def create(cls, run_dir: Path, *, config_yaml: str, resume: bool, record: RecordConfig | None = None) -> RunWriter:
+        """Begins an attempt: the first in a new or empty folder, the next one when resuming.
+
+        config_yaml: the resolved config with secrets removed. record: what is kept of the samples.
+        Raises ConflictError for a run directory when not resuming, for the run of another config (see
+        `mmrl.runs.config_file`), and for a folder that holds something else.
+        """
+        run_dir = run_dir.absolute()
+        earlier = _check_folder(run_dir, config_yaml, resume=resume)
+        attempt = _claim_attempt(run_dir, may_be_later=resume)
+        token = secrets.token_hex(16)
+        folder = layout.attempt_dir(run_dir, attempt)
+        with writing(folder):
+            for name in ("logs", "samples"):
+                (folder / name).mkdir()
+            layout.checkpoints_dir(run_dir).mkdir(exist_ok=True)
+        write_whole(run_dir / layout.OWNER_FILE, _owner(token, attempt))
+        for path in (run_dir / layout.CONFIG_FILE, folder / layout.CONFIG_FILE):
+            write_whole(path, config_yaml.encode())
+        writer = cls(run_dir, attempt=attempt, token=token, record=record or RecordConfig())
+        writer.event("state", state="starting", pid=os.getpid(), host=socket.gethostname())
+        changes = changed_settings(earlier, config_yaml) if earlier is not None else {}
+        if changes:
+            writer.event(
+                "config_changed", message=f"resumed with other settings: {', '.join(changes)}", changes=changes
+            )
+        return writer
+
+    def begin(self, step: int, *, total_steps: int | None = None) -> None:
+        """The loop starts with `step` steps done: 0, or the step of the checkpoint that it goes on from.
+
+        Rows of earlier attempts beyond that step no longer count.
+        """
+        self.event("state", state="running", step=step, total_steps=total_steps)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """One line with the UTC time: kind `state`, `progress`, `warning`, `failure`, `checkpoint` or another word."""
+        self._events.append({"time": _now(), "kind": kind, **fields})
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """One line. A value that is no finite number is written as null; the first such of a name is a warning."""
+        reserved = {"step", "time"} & values.keys()
+        if reserved:
+            raise ValueError(f"a metric cannot be named {sorted(reserved)[0]!r}; call it `train/{sorted(reserved)[0]}`")
+        row = {name: plain(value) for name, value in values.items()}
+        self._warn_of_lost({name: values[name] for name, value in row.items() if value is None}, step)
+        self._metrics.append({"step": step, "time": _now(), **row})
+
+    def samples(
+        self,
+        step: int,
+        split: str,
+        groups: Sequence[ScoredGroup],
+        *,
+        store_path: Callable[[ImageRef], Path],
+        tokens: Sequence[Sequence[TokenRecord]] | None = None,
+    ) -> Path | None:
+        """Writes the step's groups as one parquet shard and links their images; None when none is due.
+
+        store_path: where an image lies in the image store. tokens[i][j]: what is known of response j of group i.
+        Raises ConflictError for a step and split that this attempt has written already.
+        """
+        if not groups or (split == "train" and step % self._record.every):
+            return None
+        path = self.attempt_dir / "samples" / layout.shard_name(split, step)
+        if path.exists():
+            raise ConflictError(f"{path} exists; the samples of a step are written once and never changed")
+        selection = choose_groups(groups, step=step, budget=self._record.full_tokens_per_step)
+        for index in selection.reasons:
+            self._keep_images(groups[index].group.sample.images, store_path, step=step)
+        data = encode_shard(
+            groups,
+            selection,
+            attempt=self.attempt,
+            split=split,
+            step=step,
+            token_logprobs=self._record.token_logprobs,
+            tokens=tokens,
+        )
+        write_whole(path, data)
+        return path
+
+    def owns(self) -> bool:
+        """Whether this attempt may still write checkpoints: no later one has put its token into the run directory."""
+        owner = read_owner(self.run_dir)
+        return owner is not None and owner.get("token") == self._token
+
+    def close(self, state: StateName) -> None:
+        """Writes how the attempt ended and closes its files, which happens even where the line cannot be written."""
+        try:
+            self.event("state", state=state)
+        finally:
+            self._events.close()
+            self._metrics.close()
+
+    def _keep_images(self, images: Sequence[ImageRef], store_path: Callable[[ImageRef], Path], *, step: int) -> None:
+        for image in images:
+            try:
+                keep_image(self.run_dir, image.sha256, store_path(image))
+            except FileNotFoundError as error:
+                self._warn_once(f"image {error.filename} is gone from the image store; samples name it only", step)
+
+    def _warn_of_lost(self, lost: Mapping[str, float], step: int) -> None:
+        for name, value in lost.items():
+            self._warn_once(f"metric {name} is not a finite number and is kept as null", step, value=str(value))
+
+    def _warn_once(self, message: str, step: int, **fields: Any) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            self.event("warning", step=step, message=message, **fields)
+
+
+def _check_folder(run_dir: Path, config_yaml: str, *, resume: bool) -> str | None:
+    """The config of the run that the folder holds; None for a folder that is free to take."""
+    if run_dir.exists() and not run_dir.is_dir():
+        raise ConflictError(f"{run_dir} is a file; a run directory must be a new or empty folder")
+    if not layout.is_run(run_dir):
+        if run_dir.is_dir() and any(run_dir.iterdir()):
+            raise ConflictError(
+                f"{run_dir} holds files but no run; name a new or empty folder, nothing there is overwritten"
+            )
+        return None
+    reader = RunReader(run_dir)
+    if not resume:
+        state = reader.state()
+        raise ConflictError(
+            f"{run_dir} holds a run already (attempt {state.attempt}, {state.state}, step {state.step}); "
+            "resume it, or name another folder"
+        )
+    earlier = reader.config_text()
+    conflict = identity_conflict(earlier, config_yaml) if earlier is not None else None
+    if conflict is not None:
+        raise ConflictError(f"{run_dir} holds the run of another config: {conflict}; name another folder")
+    return earlier
+
+
+def _claim_attempt(run_dir: Path, *, may_be_later: bool) -> int:
+    """Makes the folder of the next attempt. Two that try at once get different numbers, or one is refused."""
+    with writing(run_dir):
+        run_dir.mkdir(parents=True, exist_ok=True)
+        while True:
+            attempt = max(layout.attempts(run_dir), default=0) + 1
+            try:
+                layout.attempt_dir(run_dir, attempt).mkdir()
+            except FileExistsError:
+                continue
+            if attempt > 1 and not may_be_later:
+                layout.attempt_dir(run_dir, attempt).rmdir()
+                raise ConflictError(f"{run_dir} was just taken by another process; name another folder")
+            return attempt
+
+
+def _owner(token: str, attempt: int) -> bytes:
+    owner = {"token": token, "attempt": attempt, "pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
+    return json.dumps(owner).encode() + b"\n"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
