@@ -1,5 +1,32 @@
-"""The config of a run: pydantic models, YAML and `key=value` overrides. Imports no torch."""
+"""The config of a run: pydantic models, YAML and `key=value` overrides. Imports no torch.
+
+Parts: `run`, `algorithm`, `reward` (the models), `loading` (file and overrides to a config with origins),
+`dumping` (a config to YAML and plain data, secrets removed). Names that read or write YAML load when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from mmrl.config.run import RunConfig
 
-__all__ = ["RunConfig"]
+if TYPE_CHECKING:
+    from mmrl.config.dumping import dump_yaml, plain_config
+    from mmrl.config.loading import LoadedConfig, build_config, load_config
+
+_HOMES = {
+    "LoadedConfig": "mmrl.config.loading",
+    "build_config": "mmrl.config.loading",
+    "dump_yaml": "mmrl.config.dumping",
+    "load_config": "mmrl.config.loading",
+    "plain_config": "mmrl.config.dumping",
+}
+
+__all__ = ["LoadedConfig", "RunConfig", "build_config", "dump_yaml", "load_config", "plain_config"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mmrl.config' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(_HOMES[name]), name)

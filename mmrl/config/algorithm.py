@@ -66,6 +66,7 @@ class GrpoConfig(ClippedPolicyConfig):
     """Group relative policy optimisation (arXiv 2402.03300)."""
 
     type: Literal["grpo"] = "grpo"
+    """Which algorithm this is."""
     loss_aggregation: LossAggregation = "sequence_mean_token_mean"
     """How token losses are added up; the paper's is the mean over sequences of token means."""
 
@@ -74,6 +75,7 @@ class DrGrpoConfig(ClippedPolicyConfig):
     """GRPO without the length and difficulty bias (arXiv 2503.20783): no division by std or length."""
 
     type: Literal["dr_grpo"] = "dr_grpo"
+    """Which algorithm this is."""
     loss_aggregation: LossAggregation = "constant"
     """How token losses are added up; the paper divides by a constant, the response limit."""
 

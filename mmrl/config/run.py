@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from mmrl.config.algorithm import AlgorithmConfig, GrpoConfig
-from mmrl.config.base import ConfigModel, PathText
+from mmrl.config.base import ConfigModel, PathText, default_type
 from mmrl.config.record import RecordConfig
 from mmrl.config.reward import RewardConfig
 
@@ -178,7 +180,7 @@ class RunConfig(ConfigModel):
     """The model that is trained."""
     data: DataConfig
     """What it is trained and evaluated on."""
-    algorithm: AlgorithmConfig = GrpoConfig()
+    algorithm: Annotated[AlgorithmConfig, default_type("grpo")] = GrpoConfig()
     """How rewards become updates (kind rl)."""
     reward: tuple[RewardConfig, ...] = ()
     """Functions whose weighted sum is the reward; evaluation uses them too."""
@@ -204,6 +206,16 @@ class RunConfig(ConfigModel):
     """Stages of the user's own."""
     track: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Trackers that metrics are sent to besides the run directory."""
+
+    @classmethod
+    def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+        """The config in a YAML file with `key=value` overrides; `mmrl.config.load_config` tells origins too.
+
+        Raises NotFoundError if there is no such file, and ConfigError that lists all that is wrong with it.
+        """
+        from mmrl.config.loading import load_config
+
+        return load_config(path, overrides).config
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
@@ -247,5 +259,6 @@ def _check_batches(config: RunConfig) -> None:
         sizes = [size for size in range(1, prompts + 1) if prompts % size == 0]
         nearest = min(sizes, key=lambda size: abs(size - parts))
         raise ValueError(
-            f"train.mini_batches: {parts} does not divide rollout.prompts_per_step {prompts}; nearest that does: {nearest}"
+            f"train.mini_batches: {parts} does not divide rollout.prompts_per_step {prompts}; "
+            f"nearest that does: {nearest}"
         )

@@ -1,0 +1,58 @@
+"""A config as plain data, YAML or text: the one place where configs are written out, so the one where secrets leave."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from mmrl.config.nodes import Origin, Scalar
+from mmrl.config.run import RunConfig
+from mmrl.config.secrets import redact
+from mmrl.config.yaml_text import read_yaml
+from mmrl.errors import ConfigError
+
+
+def plain_config(config: RunConfig) -> dict[str, Any]:
+    """The whole config as dicts, lists and JSON scalars, defaults included, secrets replaced by `<redacted>`.
+
+    Whatever writes, prints or sends a config (run directory, trackers, commands) takes it from here.
+    """
+    data: dict[str, Any] = redact(config.model_dump(mode="json"))
+    return data
+
+
+def dump_yaml(config: RunConfig) -> str:
+    """The whole config as YAML 1.2 that `load_config` reads back to an equal config, but for its secrets."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
+    yaml.allow_unicode = True
+    yaml.width = 1_000_000
+    buffer = io.StringIO()
+    yaml.dump(plain_config(config), buffer)
+    return buffer.getvalue()
+
+
+def value_text(value: Any) -> str:
+    """A scalar or a list of scalars on one line, as an override takes it."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(value_text(item) for item in value)}]"
+    if isinstance(value, str):
+        return value if _is_plain(value) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        return repr(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _is_plain(text: str) -> bool:
+    """Whether YAML reads the unquoted text, also inside a list, as that very text."""
+    if not text.isprintable() or any(mark in text for mark in ",[]{}"):
+        return False
+    try:
+        node = read_yaml(text, lambda line: Origin("override"))
+    except ConfigError:
+        return False
+    return isinstance(node, Scalar) and node.value == text

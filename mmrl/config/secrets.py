@@ -1,0 +1,46 @@
+"""Secrets in a config: which keys hold them, and how they are left out of all that is written or printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+REDACTED = "<redacted>"
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_SECRET_WORDS = {"password", "passwd", "passphrase", "secret", "credential", "authorization", "apikey", "bearer"}
+_SECRET_PAIRS = {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("signing", "key")}
+_SPECIAL_TOKENS = {"bos", "end", "eos", "image", "mask", "pad", "sep", "stop", "unk", "video"}
+_SECRET_TEXT = re.compile(
+    r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"
+    r"|\b(?:sk|rk|pk)-[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[A-Z0-9]{16}\b"
+    r"|(?<=\bBearer )[A-Za-z0-9._~+/=-]{8,}"
+)
+
+
+def is_secret_key(key: str) -> bool:
+    """True for `api_key`, `hf_token`, `dbPassword` and the like; False for `max_tokens` or `eos_token`."""
+    words = [word.lower() for word in _WORDS.findall(key)]
+    if any(word.removesuffix("s") in _SECRET_WORDS for word in words):
+        return True
+    if any((first, second.removesuffix("s")) in _SECRET_PAIRS for first, second in pairwise(words)):
+        return True
+    return bool(words) and words[-1] == "token" and not _SPECIAL_TOKENS.intersection(words)
+
+
+def redact(value: Any) -> Any:
+    """A copy of plain data in which whatever stands under a secret key, or looks like a key in a text, is replaced."""
+    if isinstance(value, Mapping):
+        return {key: redact_under(str(key), item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(redact(item) for item in value)
+    return _SECRET_TEXT.sub(REDACTED, value) if isinstance(value, str) else value
+
+
+def redact_under(key: str, value: Any) -> Any:
+    """`value` as it may be shown under `key`."""
+    if is_secret_key(key) and value is not None and not isinstance(value, bool) and value != "":
+        return REDACTED
+    return redact(value)
