@@ -53,7 +53,8 @@ class Sample:
     """One row of a data set.
 
     id: hash of the row's content, stable across files and machines.
-    messages: the prompt; ends with the turn that the policy answers.
+    messages: the prompt; ends with the turn that the policy answers. An assistant turn after it is a text for SFT to
+        learn, kept only where the row has an answer besides.
     answer: the reference answer as text, or None where the row has none.
     meta: source, split, coordinate space of boxes and the row's other columns; JSON values only.
     """

@@ -94,16 +94,13 @@ def _answer(values: Mapping[str, Any]) -> str | None:
 
 
 def _split_off_answer(turns: list[Turn], answer: str | None, column: str) -> tuple[list[Turn], str | None]:
-    """A last turn of the assistant is the reference answer, not part of the prompt."""
+    """A last turn of the assistant is the reference answer; beside an `answer` it stays, as a text for SFT."""
     last = turns[-1]
     if last.role != "assistant":
         return turns, answer
-    field = f"{column}[{len(turns) - 1}]"
-    if answer is not None:
-        raise RowProblem(field, "is an assistant turn, and there is an `answer` as well; keep one of them")
     if last.has_images:
-        raise RowProblem(field, "is the reference answer and holds an image; answers are text")
-    return turns[:-1], last.text
+        raise RowProblem(f"{column}[{len(turns) - 1}]", "is what the model learns to write and holds an image")
+    return (turns[:-1], last.text) if answer is None else (turns, answer)
 
 
 def _image_first(turns: list[Turn]) -> list[Turn]:
@@ -125,10 +122,11 @@ def _check_counts(turns: list[Turn], images: list[InlineImage], column: str, ima
 
 
 def _check_prompt(turns: list[Turn], column: str) -> None:
-    if not turns or turns[-1].role not in ("user", "tool"):
-        got = turns[-1].role if turns else "no turn"
-        raise RowProblem(column, f"must end with a user or tool turn for the model to answer (got {got})")
-    if not any(turn.has_images or turn.text.strip() for turn in turns if turn.role != "system"):
+    prompt = turns[:-1] if turns and turns[-1].role == "assistant" else turns
+    if not prompt or prompt[-1].role not in ("user", "tool"):
+        got = f"a {prompt[-1].role} turn" if prompt else "no turn"
+        raise RowProblem(column, f"must have a user or tool turn that the model answers at its end (got {got})")
+    if not any(turn.has_images or turn.text.strip() for turn in prompt if turn.role != "system"):
         raise RowProblem(column, "is empty: neither text nor image")
 
 

@@ -109,6 +109,11 @@ class DatasetRegistry:
         return sorted(path.parent.name for path in self.root.glob("*/current"))
 
 
+def register(name: str, splits: Mapping[str, Iterable[Sample]], *, source: str) -> DatasetInfo:
+    """`DatasetRegistry.register` in mmrl's home."""
+    return DatasetRegistry().register(name, splits, source=source)
+
+
 class Draft:
     """A version in the making, in a folder of its own."""
 
