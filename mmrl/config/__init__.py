@@ -1,7 +1,7 @@
 """The config of a run: pydantic models, YAML and `key=value` overrides. Imports no torch.
 
 Parts: `run`, `algorithm`, `reward` (the models), `loading` (file and overrides to a config with origins),
-`dumping` (a config to YAML and plain data, secrets removed). Names that read or write YAML load when first used.
+`dump` (a config to YAML and plain data, secrets removed). Names that read or write YAML load when first used.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from mmrl.config.run import RunConfig
 
 if TYPE_CHECKING:
-    from mmrl.config.dumping import dump_yaml, plain_config
+    from mmrl.config.dump import dump_yaml, plain_config
     from mmrl.config.loading import LoadedConfig, build_config, load_config
 
 _HOMES = {
     "LoadedConfig": "mmrl.config.loading",
     "build_config": "mmrl.config.loading",
-    "dump_yaml": "mmrl.config.dumping",
+    "dump_yaml": "mmrl.config.dump",
     "load_config": "mmrl.config.loading",
-    "plain_config": "mmrl.config.dumping",
+    "plain_config": "mmrl.config.dump",
 }
 
 __all__ = ["LoadedConfig", "RunConfig", "build_config", "dump_yaml", "load_config", "plain_config"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from mmrl.config.dumping import plain_config
+from mmrl.config.dump import plain_config
 from mmrl.config.faults import config_error, fault_line, faults_of
 from mmrl.config.nodes import DEFAULT, ListNode, MapNode, Node, Origin, Scalar, dotted, find, from_plain, plain
 from mmrl.config.nodes import Path as KeyPath
