@@ -66,13 +66,13 @@ def set_learning_rate(optimizer: AdamW, rate: float) -> None:
 
 
 def optimizer_state(optimizer: AdamW) -> dict[str, dict[str, Any]]:
-    """Parameter name -> its moments and step count; parameters that never had a gradient have none."""
+    """Parameter name -> its moments and step count, not copied; parameters that never had a gradient have none."""
     names = _parameter_names(optimizer)
     return {names[index]: state for index, state in optimizer.state_dict()["state"].items()}
 
 
 def load_optimizer_state(optimizer: AdamW, state: Mapping[str, Mapping[str, Any]]) -> None:
-    """Take moments by parameter name. Rates, betas and decay stay as they were built.
+    """Take over moments by parameter name, without a copy. Rates, betas and decay stay as they were built.
 
     Raises ModelError if a parameter of the state is not trained here or has another shape.
     """
