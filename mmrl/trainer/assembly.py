@@ -39,10 +39,8 @@ def build_online_loop(
     """The RL loop with its engines; the reference is a copy of the weights that the run began with."""
     algorithm = build_algorithm(config.algorithm)
     stages = UserStages(config.stages)
-    reference = Reference.copy_of(load_policy(config.model, config.data.image, store=store, trainable=False)) if (
-        algorithm.needs_reference
-    ) else None
     policy = _load_policy(config, store, point)
+    reference = _reference(config, policy, store, point) if algorithm.needs_reference else None
     train, held_out = _fitted(config, policy, data, recorder)
     prompts = _stream(config, train, config.rollout.prompts_per_step, point)
     actor = _actor(config, policy, point, temperature=config.rollout.temperature)
@@ -103,6 +101,15 @@ def _load_policy(config: RunConfig, store: ImageStore, point: ResumePoint | None
     if point is not None:
         model = model.model_copy(update={"path": str(point.model_folder)})
     return load_policy(model, config.data.image, store=store)
+
+
+def _reference(config: RunConfig, policy: PolicyModel, store: ImageStore, point: ResumePoint | None) -> Reference:
+    """The weights that the run began with: those of the policy now, or after a resume those of the config's model."""
+    temperature = config.rollout.temperature
+    if point is None:
+        return Reference.copy_of(policy, config.train, temperature=temperature)
+    first = load_policy(config.model, config.data.image, store=store, trainable=False)
+    return Reference(first, config.train, temperature=temperature)
 
 
 def _fitted(

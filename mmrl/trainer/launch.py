@@ -12,9 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-from mmrl.config import RunConfig
+from mmrl.config import RunConfig, dump_yaml
 from mmrl.config.base import home
-from mmrl.config.dump import dump_yaml
 from mmrl.data.images import ImageStore
 from mmrl.errors import MmrlError, RunCancelledError, RunFailedError
 from mmrl.runs.progress import ProgressReporter, make_progress
@@ -58,7 +57,7 @@ def train(
     torch.manual_seed(config.seed)
     data = load_data(config)
     check_data(config, data)
-    writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=resume == "auto")
+    writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=resume == "auto", record=config.record)
     progress = progress or make_progress()
     trackers = Trackers.start(config.track, run_dir=writer.run_dir, config=config, warn=progress.message)
     store = ImageStore()
@@ -67,6 +66,7 @@ def train(
         point = newest_whole_checkpoint(folder, say=recorder.warn)
         first_step = 1 if point is None else point.step + 1
         recorder.say(_opening(config, writer, first_step))
+        writer.begin(first_step - 1, total_steps=config.train.steps)
         progress.start(config.train.steps, completed=first_step - 1)
         build = build_online_loop if config.kind == "rl" else build_offline_loop
         with build(config, data, recorder=recorder, store=store, point=point, functions=reward_functions) as loop:

@@ -41,6 +41,7 @@ class OfflineLoop:
             self.recorder.end()
         for step in range(first_step, self.config.train.steps + 1):
             self.recorder.begin(step)
+            self.parts.actor.begin_step(step)
             with self.recorder.stage("step"):
                 self.one_step()
                 self.parts.evaluator.evaluate_if_due(step)

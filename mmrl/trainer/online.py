@@ -15,7 +15,8 @@ from mmrl.engines.actor import HfActor
 from mmrl.engines.base import RolloutEngine, SamplingParams
 from mmrl.engines.reference import Reference
 from mmrl.models.processing import PromptProcessor
-from mmrl.rewards.runner import RewardRunner, reward_metrics
+from mmrl.rewards.metrics import reward_metrics
+from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.canary import Canary
 from mmrl.trainer.checkpoints import Checkpointer
 from mmrl.trainer.evaluation import Evaluator
@@ -64,6 +65,7 @@ class OnlineLoop:
             self.recorder.end()
         for step in range(first_step, self.config.train.steps + 1):
             self.recorder.begin(step)
+            self.parts.actor.begin_step(step)
             with self.recorder.stage("step"):
                 scored = self.one_step(step)
                 self.parts.evaluator.evaluate_if_due(step)
@@ -194,14 +196,17 @@ class OnlineLoop:
 
 
 class MeanMetrics:
-    """Means over optimiser steps; names that end in `_max` keep the largest value, counts named `num_` are summed."""
+    """Metrics of several optimiser steps as one: means, the largest of names that end in `_max`, sums of counts.
+
+    The actor's own figures (`grad_norm`, `lr`, …) become `actor/…`.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, list[float]] = {}
 
     def add(self, values: dict[str, float]) -> None:
         for name, value in values.items():
-            self._values.setdefault(name, []).append(value)
+            self._values.setdefault(name if "/" in name else f"actor/{name}", []).append(value)
 
     def means(self) -> dict[str, float]:
         return {name: _combine(name, values) for name, values in self._values.items()}

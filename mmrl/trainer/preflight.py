@@ -120,29 +120,40 @@ def fit_prompts(
     what: str,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Sample]:
-    """The samples whose prompts fit `max_prompt_tokens`, by the policy `on_overlong`.
+    """The samples whose prompts fit `max_prompt_tokens`; longer ones are treated as `on_overlong` says.
 
-    `resize` is done by the processor, which shrinks a prompt's images until it fits; here it only checks that it can.
+    Raises DataError where the policy is `error`, or where nothing is left.
     """
     limit = config.max_prompt_tokens
     lengths = [processor.num_tokens(prompt_only(sample)) for sample in samples]
-    long = [(length, sample) for length, sample in zip(lengths, samples, strict=True) if length > limit]
-    if not long:
+    num_long = sum(length > limit for length in lengths)
+    if not num_long:
         return list(samples)
-    longest, worst = max(long, key=lambda pair: pair[0])
-    if config.on_overlong != "drop":
+    longest = max(lengths)
+    if config.on_overlong == "error":
+        worst = samples[lengths.index(longest)]
         raise DataError(
-            f"{what}: {len(long)} of {len(samples)} prompts are longer than data.max_prompt_tokens {limit} with their "
+            f"{what}: {num_long} of {len(samples)} prompts are longer than data.max_prompt_tokens {limit} with their "
             f"images expanded; the longest has {longest} tokens (sample {worst.id}); raise the limit, lower "
-            "data.image.max_pixels, or set data.on_overlong=drop"
+            "data.image.max_pixels, or set data.on_overlong to drop or resize"
         )
-    kept = [sample for length, sample in zip(lengths, samples, strict=True) if length <= limit]
+    resize = config.on_overlong == "resize"
+    fitted = [processor.fit(sample, limit) if resize else None for sample in samples]
+    kept = [
+        sample if length <= limit else smaller
+        for sample, length, smaller in zip(samples, lengths, fitted, strict=True)
+        if length <= limit or smaller is not None
+    ]
     if not kept:
         raise DataError(
             f"{what}: all {len(samples)} prompts are longer than data.max_prompt_tokens {limit} with their images "
             f"expanded (the shortest has {min(lengths)} tokens); raise the limit or lower data.image.max_pixels"
         )
-    say(f"{what}: {len(long)} of {len(samples)} prompts are over {limit} tokens and left out (longest {longest})")
+    num_dropped = len(samples) - len(kept)
+    say(
+        f"{what}: {num_long} of {len(samples)} prompts are over {limit} tokens (longest {longest}): "
+        f"{num_long - num_dropped} with smaller images, {num_dropped} left out"
+    )
     return kept
 
 

@@ -42,8 +42,8 @@ def throughput_metrics(actor: HfActor, rollout: RolloutEngine, recorder: Recorde
         values["perf/rollout_tokens_per_s"] = stats.response_tokens / seconds
         values["perf/rollout_mfu"] = stats.flops / seconds / peak
     seconds = recorder.seconds("update_actor")
-    if actor.last_step_flops and seconds > 0:
-        values["perf/update_mfu"] = actor.last_step_flops / seconds / peak
+    if seconds > 0:
+        values["perf/update_mfu"] = recorder.current("actor/flops").get("actor/flops", 0.0) / seconds / peak
     if recorder.seconds("step") > 0 and stats is not None:
         values["perf/tokens_per_s"] = (stats.prompt_tokens + stats.response_tokens) / recorder.seconds("step")
     return values

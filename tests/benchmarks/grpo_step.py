@@ -1,0 +1,264 @@
+"""Seconds a GRPO step and peak memory: mmrl against TRL's GRPOTrainer on the same model, images, batch and lengths.
+
+Each runs in processes of its own, turn about: mmrl, TRL with one micro-batch size, mmrl, TRL with the next … TRL counts
+at its fastest micro-batch size. Both are in float32 on two threads, with responses forced to the full length.
+
+    python tests/benchmarks/grpo_step.py --image-px 224 --images 1 --prompts 16 --group 8 --new-tokens 64 --steps 3 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+LR = 1e-5
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--image-px", type=int, default=224, help="side of the square images; 0 is text only")
+    parser.add_argument("--images", type=int, default=1, help="images a prompt")
+    parser.add_argument("--prompts", type=int, default=16)
+    parser.add_argument("--group", type=int, default=8)
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--model", choices=["tiny", "small"], default="small")
+    parser.add_argument("--freeze", choices=["vision"], default=None, help="freeze the tower on both sides")
+    parser.add_argument("--seen", action="store_true", help="repeat the images of the step before")
+    parser.add_argument("--steps", type=int, default=3, help="timed steps of each process, after one that is not")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--trl-micro-batches", type=int, nargs="*", default=None)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--side", choices=["mmrl", "trl"], help=argparse.SUPPRESS)
+    parser.add_argument("--micro-batch", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    options = parse()
+    if options.side:
+        side = run_mmrl if options.side == "mmrl" else run_trl
+        print("RESULT " + json.dumps(side(options)))
+        return
+    report = compare(options)
+    print(json.dumps(report) if options.json else as_text(report))
+
+
+def compare(options: argparse.Namespace) -> dict:
+    rows = options.prompts * options.group
+    sizes = options.trl_micro_batches or sorted({size for size in (8, 32, rows) if size <= rows and rows % size == 0})
+    with tempfile.TemporaryDirectory() as folder:
+        build_model(options, Path(folder))
+        mmrl, trl = [], {}
+        for size in sizes:
+            mmrl.append(child(options, folder, "mmrl"))
+            trl[size] = child(options, folder, "trl", size)
+    best = min(trl, key=lambda size: trl[size]["seconds"])
+    seconds = statistics.median(value for result in mmrl for value in result["all_seconds"])
+    memory = max(result["peak_bytes"] for result in mmrl)
+    return {
+        "setting": {key: value for key, value in vars(options).items() if key not in ("side", "folder", "json")},
+        "mmrl_seconds": seconds,
+        "mmrl_parts": mmrl[-1]["parts"],
+        "mmrl_peak_bytes": memory,
+        "trl_seconds": {str(size): result["seconds"] for size, result in trl.items()},
+        "trl_peak_bytes": {str(size): result["peak_bytes"] for size, result in trl.items()},
+        "trl_best_micro_batch": best,
+        "speedup": trl[best]["seconds"] / seconds,
+        "memory_ratio": memory / trl[best]["peak_bytes"],
+    }
+
+
+def as_text(report: dict) -> str:
+    best = str(report["trl_best_micro_batch"])
+    return "\n".join(
+        [
+            f"mmrl {report['mmrl_seconds']:.2f} s a step, {report['mmrl_peak_bytes'] / 2**30:.2f} GiB",
+            f"TRL  {report['trl_seconds'][best]:.2f} s a step, {report['trl_peak_bytes'][best] / 2**30:.2f} GiB "
+            f"(micro-batch {best}, its fastest)",
+            f"mmrl is {report['speedup']:.2f} times as fast with {report['memory_ratio']:.2f} times the memory",
+        ]
+    )
+
+
+def child(options: argparse.Namespace, folder: str, side: str, micro_batch: int = 0) -> dict:
+    """Runs one side in a process of its own and reads its result line."""
+    command = [sys.executable, __file__, "--side", side, "--folder", folder, "--micro-batch", str(micro_batch)]
+    for name in ("image_px", "images", "prompts", "group", "new_tokens", "model", "steps", "threads"):
+        command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    if options.freeze:
+        command += ["--freeze", options.freeze]
+    if options.seen:
+        command.append("--seen")
+    environment = os.environ | {
+        "OMP_NUM_THREADS": str(options.threads),
+        "HF_HUB_OFFLINE": "1",
+        "MMRL_HOME": f"{folder}/home",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
+    if done.returncode or not lines:
+        raise SystemExit(f"{side} failed ({done.returncode}):\n{done.stderr[-4000:]}")
+    return json.loads(lines[-1].removeprefix("RESULT "))
+
+
+def build_model(options: argparse.Namespace, folder: Path) -> None:
+    from mmrl.models.tiny import build_tiny_qwen2_5_vl
+
+    build_tiny_qwen2_5_vl(folder / "model", size=options.model, seed=0)
+
+
+def step_images(options: argparse.Namespace, step: int) -> list[list]:
+    """`images` random images for each prompt of a step; with --seen those of step 0 again."""
+    import numpy as np
+    from PIL import Image
+
+    draw = np.random.default_rng(0 if options.seen else step)
+    shape = (options.image_px, options.image_px, 3)
+    number = options.images if options.image_px else 0
+    return [
+        [Image.fromarray(draw.integers(0, 256, shape, dtype=np.uint8)) for _ in range(number)]
+        for _ in range(options.prompts)
+    ]
+
+
+def question(index: int) -> str:
+    return f"Which digit is this? {index % 10}"
+
+
+def timed(result: dict, seconds: list[float]) -> dict:
+    return result | {
+        "seconds": statistics.median(seconds),
+        "all_seconds": seconds,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def run_mmrl(options: argparse.Namespace) -> dict:
+    import torch
+
+    from mmrl.algorithms import build_algorithm
+    from mmrl.batch import build_group_batch
+    from mmrl.config.algorithm import GrpoConfig
+    from mmrl.config.run import ImageConfig, ModelConfig, OptimConfig, RolloutConfig, TrainConfig
+    from mmrl.data.images import ImageStore
+    from mmrl.engines.actor import HfActor
+    from mmrl.engines.base import SamplingParams
+    from mmrl.engines.rollout_hf import HfRollout
+    from mmrl.models.policy import load_policy
+    from mmrl.types import ImagePart, Message, RewardResult, Sample, ScoredGroup, TextPart
+
+    torch.set_num_threads(options.threads)
+    store = ImageStore()
+    freeze = (options.freeze,) if options.freeze else ()
+    model = ModelConfig(path=f"{options.folder}/model", dtype="float32", freeze=freeze)
+    policy = load_policy(model, ImageConfig(), store=store)
+    policy.end_token_ids = frozenset()
+    train = TrainConfig(micro_batch_tokens=2600)
+    actor = HfActor(policy, OptimConfig(lr=LR), train, temperature=1.0, total_steps=options.steps + 1)
+    rollout = HfRollout(policy, RolloutConfig())
+    algorithm = build_algorithm(GrpoConfig(group_size=options.group))
+    params = SamplingParams(max_response_tokens=options.new_tokens)
+    seconds, parts = [], []
+    for step in range(options.steps + 1):
+        samples = []
+        for index, images in enumerate(step_images(options, step)):
+            content = (*(ImagePart(store.add(image)) for image in images), TextPart(question(index)))
+            samples.append(Sample(f"{step}-{index}", (Message("user", content),)))
+        start = time.perf_counter()
+        groups = rollout.generate(samples, params, num_responses=options.group, seed=0, step=step)
+        sampled = time.perf_counter()
+        scored = [
+            ScoredGroup(group, tuple(RewardResult(float(len(set(r.token_ids))), ()) for r in group.rollouts))
+            for group in groups
+        ]
+        kept = algorithm.select(scored).groups
+        prompts = [policy.prompts.prepare(group.group.sample) for group in kept]
+        batch = build_group_batch(prompts, [group.group.rollouts for group in kept])
+        batch = batch.with_(advantages=algorithm.advantages(kept, batch))
+        objective = algorithm.objective(batch, response_limit=options.new_tokens, first_update=True)
+        actor.train_step(batch, objective)
+        rollout.update_weights(actor.weights(), step + 1)
+        end = time.perf_counter()
+        assert all(len(r.token_ids) == options.new_tokens for group in groups for r in group.rollouts)
+        seconds.append(end - start)
+        parts.append({"rollout": sampled - start, "update": end - sampled})
+    return timed({"parts": parts[-1]}, seconds[1:])
+
+
+def run_trl(options: argparse.Namespace) -> dict:
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    torch.set_num_threads(options.threads)
+    model = AutoModelForImageTextToText.from_pretrained(f"{options.folder}/model", dtype=torch.float32)
+    model.generation_config.eos_token_id = None
+    if options.freeze:
+        model.model.visual.requires_grad_(False)
+        model.model.visual.merger.requires_grad_(True)
+    processor = AutoProcessor.from_pretrained(f"{options.folder}/model")
+    rows = []
+    for step in range(options.steps + 1):
+        for index, images in enumerate(step_images(options, step)):
+            row = {"prompt": [{"role": "user", "content": question(index)}]}
+            rows.append(row | ({"images": images} if images else {}))
+    seconds: list[float] = []
+
+    class Clock(TrainerCallback):
+        start = 0.0
+
+        def on_step_begin(self, *_, **__):
+            Clock.start = time.perf_counter()
+
+        def on_step_end(self, *_, **__):
+            seconds.append(time.perf_counter() - Clock.start)
+
+    batch = options.prompts * options.group
+    config = GRPOConfig(
+        output_dir=f"{options.folder}/trl",
+        per_device_train_batch_size=options.micro_batch,
+        gradient_accumulation_steps=batch // options.micro_batch,
+        num_generations=options.group,
+        max_completion_length=options.new_tokens,
+        generation_kwargs={
+            "min_new_tokens": options.new_tokens,
+            "bad_words_ids": [[model.config.image_token_id], [model.config.video_token_id]]
+            + [[model.config.vision_start_token_id], [model.config.vision_end_token_id]],
+        },
+        max_steps=options.steps + 1,
+        learning_rate=LR,
+        beta=0.0,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        shuffle_dataset=False,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+    )
+    trainer = GRPOTrainer(
+        model=model,
+        reward_funcs=lambda completion_ids, **_: [float(len(set(ids))) for ids in completion_ids],
+        args=config,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=processor,
+        callbacks=[Clock()],
+    )
+    trainer.train()
+    return timed({"micro_batch": options.micro_batch}, seconds[1:])
+
+
+if __name__ == "__main__":
+    main()

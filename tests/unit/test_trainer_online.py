@@ -1,0 +1,66 @@
+import torch
+
+from mmrl.batch import PreparedPrompt, build_group_batch
+from mmrl.trainer.online import MeanMetrics, UpdateBatch, split_prompts, with_advantages
+from mmrl.types import Message, RewardResult, Rollout, RolloutGroup, Sample, ScoredGroup, TextPart
+
+
+def rollout(index: int, length: int, mask: tuple[int, ...] | None = None) -> Rollout:
+    return Rollout("s", index, tuple(range(1, length + 1)), mask or (1,) * length, (-0.5,) * length, "stop", "", 0, 0)
+
+
+def group(*rollouts: Rollout) -> ScoredGroup:
+    sample = Sample("s", (Message("user", (TextPart("?"),)),), "1")
+    return ScoredGroup(RolloutGroup(sample, rollouts), tuple(RewardResult(1.0, ()) for _ in rollouts))
+
+
+def batch_of(groups: list[ScoredGroup]):
+    prompts = [PreparedPrompt((index,), ()) for index in range(len(groups))]
+    return build_group_batch(prompts, [group.group.rollouts for group in groups])
+
+
+def test_mini_batches_keep_whole_groups_and_every_row_once():
+    groups = [group(rollout(0, 2), rollout(1, 3)) for _ in range(5)]
+
+    parts = split_prompts(batch_of(groups), 2)
+
+    assert [len(part.prompts) for part in parts] == [2, 3]
+    assert [part.prompt_of_row.tolist() for part in parts] == [[0, 0, 1, 1], [0, 0, 1, 1, 2, 2]]
+
+
+def test_fewer_groups_than_mini_batches_give_one_group_each():
+    assert len(split_prompts(batch_of([group(rollout(0, 1), rollout(1, 1))]), 4)) == 1
+
+
+def test_a_selected_part_has_only_the_columns_it_needs():
+    batch = batch_of([group(rollout(0, 2), rollout(1, 2)), group(rollout(0, 6), rollout(1, 1))])
+
+    first, second = split_prompts(batch, 2)
+
+    assert first.response_ids.tolist() == [[1, 2], [1, 2]]
+    assert second.response_ids.shape == (2, 6)
+    assert second.response_lengths.tolist() == [6, 1]
+
+
+def test_recorded_advantages_are_means_over_sampled_tokens_and_none_for_what_was_left_out():
+    kept, with_tool, dropped = rollout(0, 2), rollout(1, 3, (1, 0, 1)), rollout(2, 1)
+    scored = [group(kept, with_tool, dropped)]
+    update = [group(kept, with_tool)]
+    batch = batch_of(update).with_(advantages=torch.tensor([[1.0, 2.0, 0.0], [-1.0, 0.0, -2.0]]))
+
+    (recorded,) = with_advantages(scored, UpdateBatch(tuple(update), batch))
+
+    assert recorded.advantages == (1.5, -1.5, None)
+
+
+def test_metrics_of_several_optimiser_steps_are_means_maxima_and_sums():
+    metrics = MeanMetrics()
+    metrics.add({"actor/loss": 1.0, "actor/ratio_max": 3.0, "num_tokens": 10.0, "skipped_steps": 0.0})
+    metrics.add({"actor/loss": 2.0, "actor/ratio_max": 2.0, "num_tokens": 5.0, "skipped_steps": 1.0})
+
+    assert metrics.means() == {
+        "actor/loss": 1.5,
+        "actor/ratio_max": 3.0,
+        "actor/num_tokens": 15.0,
+        "actor/skipped_steps": 1.0,
+    }
