@@ -108,7 +108,10 @@ class RolloutGroup:
 
 @dataclass(frozen=True)
 class RewardPart:
-    """What one reward function said of one response. `value` is None when it failed; `error` then says why."""
+    """What one reward function said of one response. `value` is None when it failed; `error` then says why.
+
+    extras: further numbers or texts that a user's function gave for this response.
+    """
 
     name: str
     value: float | None
@@ -117,6 +120,7 @@ class RewardPart:
     explanation: str | None = None
     error: str | None = None
     ms: float = 0.0
+    extras: Mapping[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,9 @@ class RewardRunnerConfig(ConfigModel):
     workers: int = Field(2, ge=1)
     """Processes for rewards that may hang or crash."""
     max_failure_rate: float = Field(0.5, gt=0, le=1)
-    """A step in which a larger share of rewards fails stops the run."""
+    """A step in which a reward fails on a larger share of the responses stops the run."""
+    memory_mb: int = Field(4096, ge=256)
+    """Memory that each of these processes may take, in MiB; a response whose reward needs more counts as failed."""
 
 
 class StageConfig(ConfigModel):
