@@ -73,6 +73,16 @@ class RunReader:
         """The steps whose samples were kept, ascending."""
         return sorted(step for name, step in self._shards() if name == split)
 
+    def find_samples(self, step: int | None, split: str | None) -> tuple[int, str]:
+        """Step and split that are meant where one is left open: the last step, and `train` before any other split.
+
+        Raises NotFoundError where nothing fits.
+        """
+        fitting = [(at, name) for name, at in self._shards() if step in (None, at) and split in (None, name)]
+        if not fitting:
+            raise NotFoundError(self._no_samples(step, split))
+        return max(fitting, key=lambda entry: (entry[0], entry[1] == "train", entry[1]))
+
     def sample_groups(self, step: int, split: str, *, with_tokens: bool = True) -> list[GroupRecord]:
         """The groups of one step in their order. Raises NotFoundError that names the steps there are."""
         from mmrl.runs.decoding import read_groups
@@ -146,17 +156,22 @@ class RunReader:
                     shards[key] = path
         return shards
 
-    def _no_samples(self, step: int, split: str) -> str:
+    def _no_samples(self, step: int | None, split: str | None) -> str:
+        """What was asked for in vain and what there is near it."""
         shards = self._shards()
+        asked = " ".join(
+            ["no", *([split] if split else []), "samples", *([f"of step {step}"] if step is not None else [])]
+        )
+        if not shards:
+            return f"{self.run_dir} holds {asked}: none were kept yet"
         others = sorted(name for name, at in shards if at == step)
         if others:
-            return f"{self.run_dir} has no {split!r} samples of step {step}; it has {', '.join(others)} samples of it"
-        steps = sorted(at for name, at in shards if name == split)
-        if steps:
-            near = sorted(sorted(steps, key=lambda at: abs(at - step))[:3])
-            return f"{self.run_dir} has no {split!r} samples of step {step}; nearest: {', '.join(map(str, near))}"
-        splits = self.splits()
-        return f"{self.run_dir} has no {split!r} samples; splits there: {', '.join(splits) or 'none yet'}"
+            return f"{self.run_dir} holds {asked}, but {' and '.join(others)} samples of it"
+        steps = sorted({at for name, at in shards if split in (None, name)})
+        if not steps:
+            return f"{self.run_dir} holds {asked}; its splits are {', '.join(self.splits())}"
+        near = sorted(sorted(steps, key=lambda at: abs(at - (step or 0)))[:3])
+        return f"{self.run_dir} holds {asked}; nearest: {', '.join(map(str, near))}"
 
 
 @dataclass(frozen=True)
