@@ -14,7 +14,7 @@ from PIL import Image
 
 from mmrl.data.image_forms import resolve_image
 from mmrl.data.rows import RawRow, RowError, RowProblem, describe
-from mmrl.data.turns import PLACEHOLDER, InlineImage, Slot, Turn, prompt_column, read_turns
+from mmrl.data.turns import PLACEHOLDER, PROMPT_COLUMNS, InlineImage, Slot, Turn, prompt_column, read_turns
 from mmrl.errors import DataError
 from mmrl.types import ContentPart, ImagePart, ImageRef, Message, Sample, TextPart
 
@@ -50,7 +50,7 @@ def make_sample(messages: tuple[Message, ...], answer: str | None, meta: Mapping
 def _sample(values: Mapping[str, Any], *, file: str, split: str, root: Path, add_image: ImageSink) -> Sample:
     column = prompt_column(values)
     turns = read_turns(values, column)
-    image_column, images = _image_column(values)
+    image_column, images = _image_column(values, turns)
     answer = _answer(values)
     turns, answer = _split_off_answer(turns, answer, column)
     if image_column == FILE_NAME_COLUMN and not any(turn.has_images for turn in turns):
@@ -63,16 +63,18 @@ def _sample(values: Mapping[str, Any], *, file: str, split: str, root: Path, add
         for turn in turns
     )
     used = {column, image_column, *IMAGE_COLUMNS, ANSWER_COLUMN}
+    used |= {name for name in PROMPT_COLUMNS if values.get(name) is None}
     meta = {key: _to_json(value, key) for key, value in values.items() if key not in used}
     return make_sample(messages, answer, {"source": file, "split": split} | meta)
 
 
-def _image_column(values: Mapping[str, Any]) -> tuple[str, list[InlineImage]]:
+def _image_column(values: Mapping[str, Any], turns: list[Turn]) -> tuple[str, list[InlineImage]]:
     """The column that holds the row's images, and the images with the field that each came from."""
     filled = [column for column in IMAGE_COLUMNS if not _is_empty(values.get(column))]
     if len(filled) > 1:
         raise RowProblem("image", "both `image` and `images` hold images; keep one of them")
-    if not filled and isinstance(values.get(FILE_NAME_COLUMN), str):
+    brings_own = any(isinstance(part, InlineImage) for turn in turns for part in turn.parts)
+    if not filled and not brings_own and isinstance(values.get(FILE_NAME_COLUMN), str):
         return FILE_NAME_COLUMN, [InlineImage(values[FILE_NAME_COLUMN], FILE_NAME_COLUMN)]
     if not filled:
         return "images", []
