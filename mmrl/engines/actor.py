@@ -28,6 +28,7 @@ from mmrl.engines.optimizer import (
     set_learning_rate,
 )
 from mmrl.engines.passes import logprobs_without_gradient
+from mmrl.engines.weights import checkpoint_weights
 from mmrl.errors import RunFailedError
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ class HfActor:
         }
 
     def weights(self) -> NamedWeights:
-        """Name as in a saved checkpoint and full tensor of each weight, tied ones once."""
-        raise NotImplementedError
+        """Name as in a saved checkpoint and full tensor of each weight, tied ones once; see `checkpoint_weights`."""
+        return checkpoint_weights(self.policy.hf)
 
     def state_dict(self) -> dict[str, Any]:
         """Optimiser moments by parameter name and the count of updates; the weights are saved with the policy."""
