@@ -64,7 +64,7 @@ def _group(reader: RunReader, group: GroupRecord, *, with_tokens: bool) -> dict[
 
 
 def _response(response: ResponseRecord, *, with_tokens: bool) -> dict[str, Any]:
-    row = {
+    row: dict[str, Any] = {
         "sample_idx": response.sample_idx,
         "reward": response.reward,
         "advantage": response.advantage,

@@ -159,9 +159,8 @@ class RunReader:
     def _no_samples(self, step: int | None, split: str | None) -> str:
         """What was asked for in vain and what there is near it."""
         shards = self._shards()
-        asked = " ".join(
-            ["no", *([split] if split else []), "samples", *([f"of step {step}"] if step is not None else [])]
-        )
+        asked = f"no {split} samples" if split is not None else "no samples"
+        asked += f" of step {step}" if step is not None else ""
         if not shards:
             return f"{self.run_dir} holds {asked}: none were kept yet"
         others = sorted(name for name, at in shards if at == step)
