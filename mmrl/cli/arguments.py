@@ -1,0 +1,26 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+ConfigArgument = Annotated[
+    Path, typer.Argument(metavar="CONFIG", show_default=False, help="A YAML file, or a run directory.")
+]
+OverridesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings that replace the file's."),
+]
+RunDirOption = Annotated[
+    Path, typer.Option("--run-dir", metavar="DIR", show_default=False, help="Folder of the run; made if missing.")
+]
+Resume = Literal["auto", "never"]
+ResumeOption = Annotated[
+    Resume, typer.Option("--resume", help="auto goes on from the newest whole checkpoint in the run directory.")
+]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Read config, data and model, tell what the run would do, write nothing.")
+]

@@ -1,0 +1,88 @@
+"""`mmrl config`: a config's values with their origins, what differs between two, and the schema of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from mmrl.cli.arguments import ConfigArgument, OverridesArgument
+from mmrl.cli.output import JsonOption, cell_text, fold, print_json, print_table, terminal_width, text_width
+
+if TYPE_CHECKING:
+    from mmrl.config.loading import Leaf
+
+app = typer.Typer(no_args_is_help=True, help="Show, compare and describe configs.")
+
+
+@app.command()
+def show(config: ConfigArgument, overrides: OverridesArgument = None, json: JsonOption = False) -> None:
+    """Print each value of a config and who set it.
+
+    That is the default, a line of the file, or an override.
+    """
+    from mmrl.config import load_config
+
+    loaded = load_config(config, overrides or ())
+    if json:
+        print_json({"config": loaded.source, "values": [_leaf_json(leaf) for leaf in loaded.leaves]})
+    else:
+        print("\n".join(show_lines(loaded.leaves, terminal_width())))
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of configs."""
+    from mmrl.config import RunConfig
+
+    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **RunConfig.model_json_schema()})
+
+
+@app.command()
+def diff(first: ConfigArgument, second: ConfigArgument, json: JsonOption = False) -> None:
+    """Print the values in which two configs differ."""
+    from mmrl.config import load_config
+    from mmrl.config.comparing import diff_configs
+
+    a, b = load_config(first), load_config(second)
+    differences = diff_configs(a, b)
+    if json:
+        sides = [(item.key, {"first": item.first, "second": item.second}) for item in differences]
+        print_json([{"key": key} | {side: leaf.value for side, leaf in both.items() if leaf} for key, both in sides])
+    elif differences:
+        rows = [(item.key, _value(item.first), _value(item.second)) for item in differences]
+        print_table(rows, ["key", a.source, b.source])
+    else:
+        print("no difference")
+
+
+def show_lines(leaves: Sequence[Leaf], width: int | None) -> list[str]:
+    """`key=value  origin` for each leaf, the origins in one column.
+
+    Where both do not fit in `width` the origin goes to a line of its own below.
+    """
+    pairs = [(f"{leaf.key}={_value(leaf)}", cell_text(leaf.origin)) for leaf in leaves]
+    column = max(text_width(setting) for setting, _ in pairs)
+    if width is not None:
+        short_origins = [text_width(origin) for _, origin in pairs if text_width(origin) <= width // 3]
+        column = min(column, width - 2 - max(short_origins, default=0))
+    return [line for setting, origin in pairs for line in _setting_lines(setting, origin, column, width)]
+
+
+def _setting_lines(setting: str, origin: str, column: int, width: int | None) -> list[str]:
+    line = f"{setting}{' ' * (column - text_width(setting))}  {origin}"
+    if width is None or (text_width(setting) <= column and text_width(line) <= width):
+        return [line]
+    indent = "    "
+    return fold(setting, width) + [indent + part for part in fold(origin, width - len(indent))]
+
+
+def _leaf_json(leaf: Leaf) -> dict[str, Any]:
+    return {"key": leaf.key, "value": leaf.value, "origin": leaf.origin.kind, "where": leaf.origin.where or None}
+
+
+def _value(leaf: Leaf | None) -> str:
+    from mmrl.config.dump import value_text
+
+    return "(none)" if leaf is None else cell_text(value_text(leaf.value))

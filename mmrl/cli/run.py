@@ -1,0 +1,40 @@
+"""`mmrl run`: a config from start to end in a new run directory under MMRL_HOME/runs."""
+
+from __future__ import annotations
+
+import re
+
+from mmrl.cli.arguments import ConfigArgument, DryRunOption, OverridesArgument
+from mmrl.cli.logs import VerboseOption
+from mmrl.cli.output import JsonOption, print_json
+from mmrl.cli.train import train_and_tell
+
+
+def run(
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
+    dry_run: DryRunOption = False,
+    verbose: VerboseOption = 0,
+    json: JsonOption = False,
+) -> None:
+    """Run a config in a new run directory, MMRL_HOME/runs/NAME-DATE-TIME."""
+    from mmrl.config import load_config, plain_config
+
+    loaded = load_config(config, overrides or ())
+    if not dry_run:
+        from mmrl.trainer.launch import new_run_dir
+
+        train_and_tell(loaded, new_run_dir(folder_name(loaded.config.name)), resume="never", json=json)
+        return
+    from mmrl.trainer.preflight import preflight
+
+    report = preflight(loaded.config)
+    if json:
+        print_json({"config": plain_config(loaded.config), "preflight": report.to_json()})
+    else:
+        print("\n".join(report.lines))
+
+
+def folder_name(name: str) -> str:
+    """A run's name as the name of a folder: what is no letter, digit, `.`, `-` or `_` becomes `-`."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
