@@ -88,7 +88,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _write_log(error: Exception, words: Sequence[str]) -> str:
-    """The file with the traceback, in MMRL_HOME/logs or, where that cannot be written, the folder of temporary files."""
+    """The file with the traceback: in MMRL_HOME/logs or, where that cannot be written, among the temporary files."""
     from mmrl.config.base import home
 
     name = f"error-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.log"

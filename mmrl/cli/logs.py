@@ -15,14 +15,14 @@ _package = logging.getLogger("mmrl")
 _stages = logging.getLogger("mmrl.stage")
 
 
-class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+class _StderrHandler(logging.StreamHandler):
     """Writes to what sys.stderr is at that moment: a live progress bar puts its own stream there."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
 
     @property
-    def stream(self) -> Any:  # type: ignore[override]
+    def stream(self) -> Any:
         return sys.stderr
 
 

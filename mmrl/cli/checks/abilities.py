@@ -1,0 +1,168 @@
+"""What will and will not work here, tried out where trying is quick."""
+
+from __future__ import annotations
+
+import netrc
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, get_args
+
+from mmrl.cli.checks import Check, Status
+from mmrl.cli.checks.machine import cpu_features, usable_cores
+from mmrl.cli.checks.packages import installed_version
+
+_FAST_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
+_IMPORT_TIMEOUT_S = 120
+
+
+def check_abilities() -> list[Check]:
+    """Training on each device and in each precision, the rollout engines, the trackers, the model hub."""
+    checks = [check_torch(), *(check_dtypes() if _imports("torch") is None else [])]
+    return [*checks, check_engine_hf(), check_engine_vllm(), *check_trackers(), check_hub()]
+
+
+def check_torch() -> Check:
+    problem = _imports("torch")
+    if problem is not None:
+        return _check("training", "fail", f"torch cannot be imported: {problem}", "pip install --force-reinstall torch")
+    import torch
+
+    threads, cores = torch.get_num_threads(), usable_cores()
+    text = f"torch computes on {threads} of {cores} cores"
+    if threads > cores:
+        return _check("training", "warn", text, f"set OMP_NUM_THREADS={cores}: more threads than cores are slow")
+    if threads < cores:
+        return _check("training", "warn", text, f"unset OMP_NUM_THREADS, or set it to {cores}, to use all cores")
+    return _check("training", "ok", text)
+
+
+def check_dtypes() -> list[Check]:
+    """float32 and bfloat16 on the CPU, bfloat16 on the GPU if there is one: one product forward and backward each."""
+    import torch
+
+    checks = [_dtype_check("float32 on cpu", lambda: _product("cpu", torch.float32), "", "model.device=cuda")]
+    is_fast = bool(cpu_features() & _FAST_BFLOAT16)
+    speed = "by the processor's own instructions" if is_fast else "but slowly: the processor has none for bfloat16"
+    bfloat16 = _dtype_check("bfloat16 on cpu", lambda: _product("cpu", torch.bfloat16), speed, "model.dtype=float32")
+    if bfloat16.status == "ok" and not is_fast:
+        bfloat16 = _check(bfloat16.name, "warn", bfloat16.detail, "on the CPU train with model.dtype=float32")
+    checks.append(bfloat16)
+    if torch.cuda.is_available():
+        checks.append(
+            _dtype_check("bfloat16 on cuda", lambda: _product("cuda", torch.bfloat16), "", "model.dtype=float32")
+        )
+    return checks
+
+
+def check_engine_hf() -> Check:
+    for module in ("transformers", "torchvision", "qwen_vl_utils"):
+        problem = _imports(module)
+        if problem is not None:
+            fix = f"pip install --force-reinstall {module.replace('_', '-')}"
+            return _check("rollout engine hf", "fail", f"{module} cannot be imported: {problem}", fix)
+    return _check("rollout engine hf", "ok", "works")
+
+
+def check_engine_vllm() -> Check:
+    """Whether vLLM is there, starts to import, and is an engine of this version of mmrl at all."""
+    name, version = "rollout engine vllm", installed_version("vllm")
+    if "vllm" not in _engines():
+        have = f"vllm {version} is installed, but " if version else ""
+        engines = ", ".join(_engines())
+        return _check(name, "ok", f"{have}not an engine of this version of mmrl, which has: {engines}")
+    if version is None:
+        fix = "pip install 'mmrl[vllm]', or keep rollout.engine=hf"
+        return _check(name, "warn", "will not work: vllm is not installed", fix)
+    problem = _import_apart("vllm")
+    if problem is not None:
+        fix = "install a vllm that fits this torch and device, or keep rollout.engine=hf"
+        return _check(name, "warn", f"will not work: vllm {version} cannot be imported: {problem}", fix)
+    return _check(name, "ok", f"vllm {version} can be imported")
+
+
+def check_trackers() -> list[Check]:
+    checks = []
+    for tracker in ("tensorboard", "wandb"):
+        name = f"tracker {tracker}"
+        if installed_version(tracker) is None:
+            checks.append(_check(name, "warn", "will not work: not installed", f"pip install {tracker}"))
+        else:
+            checks.append(_check(name, "ok", "works" if tracker == "tensorboard" else _wandb_mode()))
+    return checks
+
+
+def check_hub() -> Check:
+    """Whether models may be fetched by name; nothing is fetched to find out."""
+    if os.environ.get("HF_HUB_OFFLINE", "0").lower() in ("1", "true", "yes", "on"):
+        return _check("model hub", "ok", "off (HF_HUB_OFFLINE): models come from folders and the cache only")
+    return _check("model hub", "ok", "on: a model.path that is no folder is fetched by name")
+
+
+def _engines() -> tuple[str, ...]:
+    from mmrl.config.run import RolloutConfig
+
+    return get_args(RolloutConfig.model_fields["engine"].annotation)
+
+
+def _wandb_mode() -> str:
+    mode = os.environ.get("WANDB_MODE")
+    if mode:
+        return f"works, {mode} (WANDB_MODE)"
+    if os.environ.get("WANDB_API_KEY") or _has_netrc_entry("api.wandb.ai"):
+        return "works, online"
+    return "works offline: there is no API key; `wandb sync` sends a run later"
+
+
+def _has_netrc_entry(host: str) -> bool:
+    try:
+        return netrc.netrc().authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def _dtype_check(name: str, compute: Callable[[], None], note: str, instead: str) -> Check:
+    try:
+        compute()
+    except Exception as error:
+        return _check(name, "warn", f"will not work: {_reason(error)}", f"use {instead}")
+    return _check(name, "ok", f"works, {note}" if note.startswith("by") else f"works {note}".strip())
+
+
+def _product(device: str, dtype: Any) -> None:
+    import torch
+
+    matrix = torch.ones(64, 64, device=device, dtype=dtype, requires_grad=True)
+    (matrix @ matrix).sum().backward()
+
+
+def _imports(module: str) -> str | None:
+    """None if the module can be imported, else why not. A broken install raises errors of many kinds."""
+    try:
+        import_module(module)
+    except Exception as error:
+        return _reason(error)
+    return None
+
+
+def _import_apart(module: str) -> str | None:
+    """The same in a process of its own: vLLM takes hold of devices when it is imported."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", f"import {module}"], capture_output=True, text=True, timeout=_IMPORT_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {_IMPORT_TIMEOUT_S} s"
+    lines = done.stderr.strip().splitlines()
+    return None if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _check(name: str, status: Status, detail: str, fix: str | None = None) -> Check:
+    return Check("abilities", name, status, detail, fix)
