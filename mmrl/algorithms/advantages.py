@@ -21,9 +21,13 @@ def has_spread(scores: Tensor) -> bool:
     return float(scores.max() - scores.min()) > tolerance
 
 
-def group_normalised_advantages(returns: Tensor) -> Tensor:
-    """GRPO (arXiv 2402.03300, section 4.1.2): (R - mean) / (std + 1e-6), std with n - 1; zeros without spread."""
-    if not has_spread(returns):
+def group_normalised_advantages(returns: Tensor, *, scores: Tensor) -> Tensor:
+    """GRPO (arXiv 2402.03300, section 4.1.2): (R - mean) / (std + 1e-6), std with n - 1; zeros without spread.
+
+    scores: the returns before a KL penalty was taken from them. Where they alone have no spread the result is zero
+    too, since the division would blow the small differences of the penalties up to full size.
+    """
+    if not (has_spread(scores) and has_spread(returns)):
         return torch.zeros_like(returns)
     return (returns - returns.mean()) / (returns.std() + STD_EPSILON)
 

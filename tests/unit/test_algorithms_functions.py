@@ -25,7 +25,8 @@ def tokens_with(ratios: list[list[float]], advantages: list[list[float]]) -> Pol
 
 def test_normalised_advantages_divide_by_the_unbiased_std() -> None:
     # mean 2, deviations -2 0 0 2, variance 8 / 3
-    advantages = group_normalised_advantages(torch.tensor([0.0, 2.0, 2.0, 4.0], dtype=torch.float64))
+    scores = torch.tensor([0.0, 2.0, 2.0, 4.0], dtype=torch.float64)
+    advantages = group_normalised_advantages(scores, scores=scores)
     one = 2 / (math.sqrt(8 / 3) + 1e-6)
     torch.testing.assert_close(advantages, torch.tensor([-one, 0, 0, one], dtype=torch.float64))
 
@@ -39,7 +40,7 @@ def test_centred_advantages_are_not_divided() -> None:
 @pytest.mark.parametrize("size", [2, 3, 8])
 def test_equal_scores_give_exactly_zero(score: float, size: int) -> None:
     scores = torch.full((size,), score, dtype=torch.float64)
-    assert group_normalised_advantages(scores).tolist() == [0.0] * size
+    assert group_normalised_advantages(scores, scores=scores).tolist() == [0.0] * size
     assert group_centred_advantages(scores).tolist() == [0.0] * size
 
 

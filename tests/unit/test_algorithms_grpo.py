@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import math
-import random
 from typing import Any
 
 import algorithms_oracle as oracle
 import pytest
 import torch
+from algorithms_checks import (
+    AGGREGATIONS,
+    WORKED,
+    check_invariance,
+    check_random_batches,
+    clip_settings,
+    means,
+    prepared,
+    run,
+    shared_settings,
+)
 
 from mmrl.algorithms import build_algorithm
-from mmrl.batch import GroupBatch, LossOutput, TokenStats
+from mmrl.batch import GroupBatch, TokenStats
 from mmrl.config.algorithm import DrGrpoConfig, GrpoConfig, KlConfig
-
-AGGREGATIONS = ("token_mean", "sequence_mean_token_sum", "sequence_mean_token_mean", "constant")
-
-# Two groups. The first response has a tool's answer in its middle; all but the first are padded.
-WORKED: oracle.Groups = [
-    [oracle.response(1.0, [1.5, None, 1.0, 0.9]), oracle.response(0.0, [0.5, 2.0])],
-    [oracle.response(3.0, [1.0, 1.1, 1.3]), oracle.response(1.0, [1.0])],
-]
-
-
-def run(config: Any, groups: oracle.Groups, *, first_update: bool = False) -> tuple[LossOutput, torch.Tensor]:
-    """The output of the whole batch as one micro-batch, and the gradient by the logprobs."""
-    batch, stats = prepared(config, groups)
-    objective = build_algorithm(config).objective(batch, response_limit=10, first_update=first_update)
-    output = objective(batch, stats)
-    output.loss.backward()
-    assert stats.logprobs.grad is not None
-    return output, stats.logprobs.grad
-
-
-def prepared(config: Any, groups: oracle.Groups) -> tuple[GroupBatch, TokenStats]:
-    scored = oracle.scored_groups(groups)
-    batch = oracle.group_batch(scored, groups)
-    batch = batch.with_(advantages=build_algorithm(config).advantages(scored, batch))
-    return batch, oracle.token_stats(groups, batch.response_ids.shape[1])
 
 
 def test_dr_grpo_on_worked_numbers() -> None:
@@ -63,18 +48,18 @@ def test_dr_grpo_gradient_on_worked_numbers() -> None:
 
 def test_dr_grpo_metrics_on_worked_numbers() -> None:
     output, _ = run(DrGrpoConfig(clip_high=0.28, dual_clip=1.5), WORKED)
-    means = {name: total / count for name, (total, count) in output.sums.items()}
+    values = means(output)
     # The dual clip takes the loss of the token with A -0.5 and ratio 2 from 1.0 to 0.75.
-    assert means["actor/policy_loss"] == pytest.approx((-2.57 - 0.25) / 40, rel=1e-6)
-    assert means["actor/clip_fraction_low"] == pytest.approx(1 / 9)
-    assert means["actor/clip_fraction_high"] == pytest.approx(2 / 9)
-    assert means["actor/dual_clip_fraction"] == pytest.approx(1 / 9)
-    assert means["actor/ratio_mean"] == pytest.approx(10.3 / 9)
+    assert values["actor/policy_loss"] == pytest.approx((-2.57 - 0.25) / 40, rel=1e-6)
+    assert values["actor/clip_fraction_low"] == pytest.approx(1 / 9)
+    assert values["actor/clip_fraction_high"] == pytest.approx(2 / 9)
+    assert values["actor/dual_clip_fraction"] == pytest.approx(1 / 9)
+    assert values["actor/ratio_mean"] == pytest.approx(10.3 / 9)
     assert output.maxima["actor/ratio_max"] == pytest.approx(2.0)
     log_sum = math.log(1.5 * 1.0 * 0.9 * 0.5 * 2.0 * 1.0 * 1.1 * 1.3 * 1.0)
-    assert means["actor/approx_kl"] == pytest.approx((10.3 - 9 - log_sum) / 9)
-    assert means["actor/entropy"] == pytest.approx(0.5)
-    assert means["actor/entropy_estimate"] == pytest.approx((9 - log_sum) / 9)
+    assert values["actor/approx_kl"] == pytest.approx((10.3 - 9 - log_sum) / 9)
+    assert values["actor/entropy"] == pytest.approx(0.5)
+    assert values["actor/entropy_estimate"] == pytest.approx((9 - log_sum) / 9)
 
 
 def test_grpo_on_worked_numbers() -> None:
@@ -141,92 +126,21 @@ def test_kl_in_the_reward_alone_gives_grpo_no_spread_to_blow_up() -> None:
     torch.testing.assert_close(dr_grpo.advantages, torch.tensor([[-0.0005], [0.0005]]))
 
 
-def random_config(seed: int) -> Any:
-    draw = random.Random(seed)
-    kl = draw.choice(
-        [
-            KlConfig(),
-            KlConfig(coef=0.1, estimator="k2"),
-            KlConfig(coef=0.2, estimator="k3"),
-            KlConfig(coef=0.3, estimator="k1", where="reward"),
-        ]
+@pytest.mark.parametrize("config_class", [GrpoConfig, DrGrpoConfig])
+def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches(config_class: Any) -> None:
+    plain = oracle.grpo_advantages if config_class is GrpoConfig else oracle.dr_grpo_advantages
+    totals = check_random_batches(
+        lambda draw: config_class(**shared_settings(draw), **clip_settings(draw)), plain, oracle.clipped_loss
     )
-    return draw.choice([GrpoConfig, DrGrpoConfig])(
-        loss_aggregation=draw.choice(AGGREGATIONS),
-        clip_low=draw.choice([0.1, 0.2]),
-        clip_high=draw.choice([0.2, 0.28]),
-        dual_clip=draw.choice([None, 1.5, 3.0]),
-        kl=kl,
-        entropy_coef=draw.choice([0.0, 0.05]),
-    )
-
-
-@pytest.mark.parametrize("hundred", [0, 1])
-def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches(hundred: int) -> None:
-    num_clipped = 0.0
-    for seed in range(100 * hundred, 100 * hundred + 100):
-        config, groups = random_config(seed), oracle.random_groups(seed)
-        first_update = seed % 5 == 0
-        plain = oracle.grpo_advantages if config.type == "grpo" else oracle.dr_grpo_advantages
-        loss, gradient = oracle.update(
-            groups,
-            plain(groups, config),
-            config,
-            oracle.clipped_loss,
-            response_limit=10,
-            first_update=first_update,
-        )
-        output, actual = run(config, groups, first_update=first_update)
-        assert output.loss.item() == pytest.approx(loss, rel=1e-5, abs=1e-7), seed
-        torch.testing.assert_close(actual, oracle.padded(gradient, actual.shape[1]), rtol=1e-5, atol=1e-7)
-        num_clipped += output.sums["actor/clip_fraction_low"][0] + output.sums["actor/clip_fraction_high"][0]
-    assert num_clipped > 50
+    for name in ("clip_fraction_low", "clip_fraction_high", "dual_clip_fraction"):
+        assert totals[f"actor/{name}"] > 20, name
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("config_class", [GrpoConfig, DrGrpoConfig])
-def test_loss_gradient_and_metrics_do_not_depend_on_micro_batches_padding_or_order(
-    config_class: Any, aggregation: str
-) -> None:
-    config = config_class(loss_aggregation=aggregation, kl=KlConfig(coef=0.1), entropy_coef=0.01, dual_clip=2.0)
-    groups = oracle.random_groups(7) + oracle.random_groups(8)
-    batch, stats = prepared(config, groups)
-    whole, gradient = run(config, groups)
-    objective = build_algorithm(config).objective(batch, response_limit=10, first_update=False)
-    for parts, padding in ((1, 3), (2, 0), (batch.num_rows, 2)):
-        order = torch.randperm(batch.num_rows, generator=torch.Generator().manual_seed(parts))
-        loss, sums, largest = 0.0, {}, 0.0
-        regained = torch.zeros_like(gradient)
-        for rows in order.chunk(parts):
-            # Rows stay in the drawn order: a micro-batch may hold any responses in any order.
-            logprobs = widened(stats.logprobs.detach()[rows], padding).requires_grad_()
-            entropy = widened(stats.entropy[rows], padding)  # type: ignore[index]
-            output = objective(rows_of(batch, rows, padding), TokenStats(logprobs, entropy))
-            output.loss.backward()
-            assert logprobs.grad is not None
-            regained[rows] = logprobs.grad[:, : gradient.shape[1]]
-            assert not logprobs.grad[:, gradient.shape[1] :].any()
-            loss += output.loss.item()
-            largest = max(largest, output.maxima.get("actor/ratio_max", 0.0))
-            for name, (total, count) in output.sums.items():
-                before = sums.get(name, (0.0, 0.0))
-                sums[name] = (before[0] + total, before[1] + count)
-        assert loss == pytest.approx(whole.loss.item(), rel=1e-6)
-        torch.testing.assert_close(regained, gradient, rtol=1e-6, atol=1e-9)
-        assert largest == whole.maxima["actor/ratio_max"]
-        for name, pair in whole.sums.items():
-            assert sums[name] == pytest.approx(pair, rel=1e-6, abs=1e-9), name
-
-
-def widened(tensor: torch.Tensor, padding: int) -> torch.Tensor:
-    return torch.nn.functional.pad(tensor, (0, padding))
-
-
-def rows_of(batch: GroupBatch, rows: torch.Tensor, padding: int) -> GroupBatch:
-    names = ("response_ids", "response_mask", "old_logprobs", "reference_logprobs", "sampler_logprobs", "advantages")
-    tensors = {name: widened(getattr(batch, name)[rows], padding) for name in names}
-    return batch.with_(
-        prompt_of_row=batch.prompt_of_row[rows], response_lengths=batch.response_lengths[rows], **tensors
+def test_nothing_depends_on_micro_batches_padding_or_order(config_class: Any, aggregation: str) -> None:
+    check_invariance(
+        config_class(loss_aggregation=aggregation, kl=KlConfig(coef=0.1), entropy_coef=0.01, dual_clip=2.0)
     )
 
 
