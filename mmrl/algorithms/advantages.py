@@ -37,3 +37,9 @@ def group_centred_advantages(returns: Tensor) -> Tensor:
     if not has_spread(returns):
         return torch.zeros_like(returns)
     return returns - returns.mean()
+
+
+def leave_one_out_advantages(returns: Tensor) -> Tensor:
+    """RLOO (arXiv 2402.14740): R_i - mean of the others, which is n / (n - 1) (R_i - mean); zeros without spread."""
+    num_responses = returns.numel()
+    return group_centred_advantages(returns) * num_responses / max(num_responses - 1, 1)

@@ -7,11 +7,13 @@ from typing import Any
 from mmrl.algorithms.base import Algorithm
 from mmrl.algorithms.dr_grpo import DrGrpoAlgorithm
 from mmrl.algorithms.grpo import GrpoAlgorithm
+from mmrl.algorithms.rloo import RlooAlgorithm
 from mmrl.config.algorithm import AlgorithmConfig
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "dr_grpo": DrGrpoAlgorithm,
     "grpo": GrpoAlgorithm,
+    "rloo": RlooAlgorithm,
 }
 
 

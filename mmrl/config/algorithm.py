@@ -80,7 +80,16 @@ class DrGrpoConfig(ClippedPolicyConfig):
     """How token losses are added up; the paper divides by a constant, the response limit."""
 
 
-AlgorithmConfig = Annotated[GrpoConfig | DrGrpoConfig, Field(discriminator="type")]
+class RlooConfig(ClippedPolicyConfig):
+    """REINFORCE with a leave-one-out baseline (arXiv 2402.14740): each response against the mean of the others."""
+
+    type: Literal["rloo"] = "rloo"
+    """Which algorithm this is."""
+    loss_aggregation: LossAggregation = "sequence_mean_token_sum"
+    """How token losses are added up; the paper takes a whole response as one action, so its tokens are summed."""
+
+
+AlgorithmConfig = Annotated[DrGrpoConfig | GrpoConfig | RlooConfig, Field(discriminator="type")]
 
 __all__ = [
     "AlgorithmConfig",
@@ -91,4 +100,5 @@ __all__ = [
     "KlEstimator",
     "LossAggregation",
     "PolicyGradientConfig",
+    "RlooConfig",
 ]
