@@ -17,3 +17,13 @@ def log_ratio(logprobs: Tensor, old_logprobs: Tensor | None, mask: Tensor) -> Te
     """
     old = logprobs.detach() if old_logprobs is None else old_logprobs
     return torch.where(mask > 0, logprobs - old, 0.0).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+def sequence_log_ratio(log_ratio: Tensor, logprobs: Tensor, mask: Tensor) -> Tensor:
+    """The log of GSPO's sequence ratio, (B, T), the same for every token of a response.
+
+    The value is the mean of log r over sampled tokens; the gradient of each token is that of its own logprob
+    (arXiv 2507.18071, equation 13).
+    """
+    mean = (log_ratio * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
+    return mean.detach() + logprobs - logprobs.detach()

@@ -7,12 +7,14 @@ from typing import Any
 from mmrl.algorithms.base import Algorithm
 from mmrl.algorithms.dr_grpo import DrGrpoAlgorithm
 from mmrl.algorithms.grpo import GrpoAlgorithm
+from mmrl.algorithms.gspo import GspoAlgorithm
 from mmrl.algorithms.rloo import RlooAlgorithm
 from mmrl.config.algorithm import AlgorithmConfig
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "dr_grpo": DrGrpoAlgorithm,
     "grpo": GrpoAlgorithm,
+    "gspo": GspoAlgorithm,
     "rloo": RlooAlgorithm,
 }
 

@@ -89,13 +89,27 @@ class RlooConfig(ClippedPolicyConfig):
     """How token losses are added up; the paper takes a whole response as one action, so its tokens are summed."""
 
 
-AlgorithmConfig = Annotated[DrGrpoConfig | GrpoConfig | RlooConfig, Field(discriminator="type")]
+class GspoConfig(ClippedPolicyConfig):
+    """Group sequence policy optimisation (arXiv 2507.18071): one ratio, and one clip, for a whole response."""
+
+    type: Literal["gspo"] = "gspo"
+    """Which algorithm this is."""
+    clip_low: float = Field(3e-4, gt=0, lt=1)
+    """The ratio of a response is clipped below at 1 - clip_low."""
+    clip_high: float = Field(4e-4, gt=0)
+    """The ratio of a response is clipped above at 1 + clip_high."""
+    loss_aggregation: LossAggregation = "sequence_mean_token_mean"
+    """How token losses are added up; the paper's is the mean over sequences."""
+
+
+AlgorithmConfig = Annotated[DrGrpoConfig | GrpoConfig | GspoConfig | RlooConfig, Field(discriminator="type")]
 
 __all__ = [
     "AlgorithmConfig",
     "ClippedPolicyConfig",
     "DrGrpoConfig",
     "GrpoConfig",
+    "GspoConfig",
     "KlConfig",
     "KlEstimator",
     "LossAggregation",
