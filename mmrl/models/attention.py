@@ -1,0 +1,74 @@
+"""The attention of the language model: torch's fused kernels, keys and values never repeated for grouped queries.
+
+transformers' own `sdpa` repeats keys and values for every group of query heads as soon as there is a mask. In
+decoding, which does nothing but read the cache, that multiplies the work; on two cores and the 'small' model it takes
+five times as long.
+
+It is registered under `ATTENTION` and takes a mask that is ready (rows, 1, queries, keys) and added to the scores, or
+None: for as many queries as keys that means causal, for a single query that it sees every key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+ATTENTION = "mmrl"
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """query (rows, heads, queries, dim) over key and value (rows, kv_heads, keys, dim): (rows, queries, heads, dim)."""
+    num_queries, num_keys = query.shape[2], key.shape[2]
+    groups = query.shape[1] // key.shape[1]
+    if num_queries == 1:
+        return _attend_one(query, key, value, attention_mask, scaling, dropout), None
+    is_causal = attention_mask is None
+    assert not is_causal or num_queries == num_keys, "queries over a longer cache need a mask"
+    if groups > 1 and attention_mask is not None and query.is_cuda:
+        # Of CUDA's fused kernels none takes a mask and grouped queries at once.
+        key, value, groups = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1), 1
+    output = scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=attention_mask,
+        dropout_p=dropout,
+        is_causal=is_causal,
+        scale=scaling,
+        enable_gqa=groups > 1,
+    )
+    return output.transpose(1, 2), None
+
+
+def _attend_one(
+    query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float | None, dropout: float
+) -> Tensor:
+    """A single query a row: the query heads that share a key head become the queries of one head."""
+    rows, heads, _, dim = query.shape
+    folded = query.reshape(rows, key.shape[1], heads // key.shape[1], dim)
+    output = scaled_dot_product_attention(
+        folded, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
+    )
+    return output.reshape(rows, 1, heads, output.shape[-1])
+
+
+def added_mask(may_attend: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a key may be seen and -inf elsewhere, in the shape of `may_attend`."""
+    return torch.zeros(may_attend.shape, dtype=dtype, device=may_attend.device).masked_fill_(~may_attend, -torch.inf)
+
+
+ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attend)

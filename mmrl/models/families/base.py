@@ -1,0 +1,119 @@
+"""What differs between model families, behind one interface. An adapter keeps no state: every method takes the model.
+
+A family says where a model's parts are, how images become features, which rotary positions a prompt has, and how the
+language model is called with embeddings, ready positions, a ready mask and a cache.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache
+
+from mmrl.batch import PreparedImage, PreparedPrompt
+from mmrl.config.run import ModelPart
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFeatures:
+    """embeds: (tokens, hidden) that replace the placeholders' embeddings, image after image.
+
+    deepstack: one (tokens, hidden) for each of the first layers, added to its output at the same places.
+    """
+
+    embeds: Tensor
+    deepstack: tuple[Tensor, ...] = ()
+
+    def take(self, tokens: Tensor) -> ImageFeatures:
+        return ImageFeatures(self.embeds[tokens], tuple(level[tokens] for level in self.deepstack))
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSlots:
+    """Where image features go in (rows, length) tokens.
+
+    index: (slots,) int64, ascending places in the flattened tokens. features: one for each slot.
+    """
+
+    index: Tensor
+    features: ImageFeatures
+
+    def mask(self, rows: int, length: int) -> Tensor:
+        mask = torch.zeros(rows * length, dtype=torch.bool, device=self.index.device)
+        mask[self.index] = True
+        return mask.view(rows, length)
+
+
+class Family(ABC):
+    """model_types: `config.model_type`s that the adapter is for. sees_images: whether it has a vision tower."""
+
+    model_types: ClassVar[tuple[str, ...]]
+    sees_images: ClassVar[bool]
+    auto_class: ClassVar[Any]
+    num_position_axes: ClassVar[int]
+
+    @abstractmethod
+    def language_model(self, hf: Any) -> nn.Module:
+        """The module that takes embeddings and returns hidden states after its last norm."""
+
+    @abstractmethod
+    def parts(self, hf: Any) -> dict[ModelPart, tuple[nn.Module, ...]]:
+        """Modules of each part that can be frozen; together they hold every parameter."""
+
+    @abstractmethod
+    def positions(self, hf: Any, prompt: PreparedPrompt) -> Tensor:
+        """(num_position_axes, length) int64, rotary positions; the token after the prompt has their largest plus 1."""
+
+    @abstractmethod
+    def attention_settings(self, name: str) -> Any:
+        """What `attn_implementation` must be to give the language model, and only it, the attention of that name."""
+
+    def encode_images(self, hf: Any, images: Sequence[PreparedImage]) -> ImageFeatures:
+        """Features of all images from one call of the vision tower."""
+        raise NotImplementedError(f"{type(self).__name__} has no vision tower")
+
+    def run(
+        self,
+        hf: Any,
+        embeds: Tensor,
+        positions: Tensor,
+        *,
+        mask: Tensor | None,
+        cache: Cache | None,
+        slots: ImageSlots | None = None,
+    ) -> Tensor:
+        """Hidden states (rows, length, hidden) of `embeds`, whose image features are in place already.
+
+        positions: (axes, rows, length). mask: see `mmrl.models.attention`. slots: for families that add image features
+        to later layers too.
+        """
+        return self.language_model(hf)(
+            inputs_embeds=embeds,
+            position_ids=self._position_ids(positions),
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            **self._slot_arguments(slots, embeds),
+        ).last_hidden_state
+
+    def embed(self, hf: Any, token_ids: Tensor) -> Tensor:
+        return hf.get_input_embeddings()(token_ids)
+
+    def head(self, hf: Any) -> nn.Module:
+        """The linear map from hidden states to logits."""
+        return hf.get_output_embeddings()
+
+    def wrap_points(self, hf: Any) -> list[nn.Module]:
+        """The modules to shard one by one, in the order in which they run."""
+        return list(self.language_model(hf).layers)
+
+    def _position_ids(self, positions: Tensor) -> Tensor:
+        return positions
+
+    def _slot_arguments(self, slots: ImageSlots | None, embeds: Tensor) -> dict[str, Any]:
+        return {}

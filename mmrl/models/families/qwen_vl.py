@@ -1,0 +1,78 @@
+"""What Qwen2-VL, Qwen2.5-VL and Qwen3-VL have in common: a tower with a merger, and three-axis rotary positions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForImageTextToText
+
+from mmrl.batch import PreparedImage, PreparedPrompt
+from mmrl.config.run import ModelPart
+from mmrl.models.families.base import Family, ImageFeatures
+
+
+class QwenVlFamily(Family):
+    sees_images = True
+    auto_class = AutoModelForImageTextToText
+    num_position_axes = 3
+
+    def language_model(self, hf: Any) -> nn.Module:
+        return hf.model.language_model
+
+    def projectors(self, hf: Any) -> tuple[nn.Module, ...]:
+        """The modules that map the tower's features into the language model's space."""
+        return (hf.model.visual.merger,)
+
+    def parts(self, hf: Any) -> dict[ModelPart, tuple[nn.Module, ...]]:
+        projectors = self.projectors(hf)
+        tower = tuple(module for module in hf.model.visual.children() if module not in projectors)
+        return {"vision": tower, "projector": projectors, "language": (hf.model.language_model, hf.lm_head)}
+
+    def wrap_points(self, hf: Any) -> list[nn.Module]:
+        return [*hf.model.visual.blocks, *super().wrap_points(hf)]
+
+    def attention_settings(self, name: str) -> dict[str, str]:
+        return {"": "sdpa", "text_config": name, "vision_config": "sdpa"}
+
+    def positions(self, hf: Any, prompt: PreparedPrompt) -> Tensor:
+        return mrope_positions(prompt, hf.config.image_token_id, hf.config.vision_config.spatial_merge_size)
+
+    def encode_images(self, hf: Any, images: Sequence[PreparedImage]) -> ImageFeatures:
+        tower = hf.model.visual
+        device = tower.patch_embed.proj.weight.device
+        patches = torch.cat([image.pixel_values for image in images]).to(device)
+        grids = torch.tensor([image.grid_thw for image in images], device=device)
+        needs_gradient = any(weight.requires_grad for weight in tower.parameters())
+        with torch.set_grad_enabled(needs_gradient and torch.is_grad_enabled()):
+            return self.features(tower(patches, grid_thw=grids, return_dict=True))
+
+    def features(self, output: Any) -> ImageFeatures:
+        return ImageFeatures(output.pooler_output)
+
+
+def mrope_positions(prompt: PreparedPrompt, image_token_id: int, merge: int) -> Tensor:
+    """(3, length) int64: time, row and column of every token (M-RoPE, arXiv 2409.12191, section 2.1).
+
+    Text advances all three axes by one a token. The tokens of an image keep the time of its first, and count rows and
+    columns of merged patches from there; what follows it starts behind the longer of its sides.
+    """
+    pieces: list[Tensor] = []
+    start = cursor = 0
+    for image in prompt.images:
+        begin = prompt.token_ids.index(image_token_id, cursor)
+        pieces.append(_text_positions(begin - cursor, start))
+        start += begin - cursor
+        frames, rows, columns = image.grid_thw[0], image.grid_thw[1] // merge, image.grid_thw[2] // merge
+        axes = [torch.arange(size) for size in (frames, rows, columns)]
+        pieces.append(torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1) + start)
+        start += max(rows, columns)
+        cursor = begin + image.num_tokens
+    pieces.append(_text_positions(len(prompt) - cursor, start))
+    return torch.cat(pieces, dim=1)
+
+
+def _text_positions(length: int, start: int) -> Tensor:
+    return torch.arange(start, start + length).expand(3, -1)

@@ -1,0 +1,136 @@
+"""From a model folder (or a name on the hub) to a `PolicyModel`, with an error that says what a folder lacks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoProcessor, AutoTokenizer, GenerationConfig
+
+from mmrl.config.run import ImageConfig, ModelConfig
+from mmrl.data.images import ImageStore
+from mmrl.errors import ModelError, NotFoundError
+from mmrl.models.attention import ATTENTION
+from mmrl.models.families import Family, family_for
+from mmrl.models.freezing import apply_freeze
+from mmrl.models.policy_model import PolicyModel
+from mmrl.models.processing import PromptProcessor
+from mmrl.models.quiet import without_progress_bars
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
+_PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+_WEIGHT_FILES = ("*.safetensors", "*.bin")
+
+
+def load_policy(
+    config: ModelConfig, image: ImageConfig, *, store: ImageStore, trainable: bool = True, seed: int = 0
+) -> PolicyModel:
+    """The model of `config.path` with its processor, on its device, its weights in float32.
+
+    image: limits of image size. store: where the images of samples lie.
+    trainable: False gives a model without any trainable weight; else `config.freeze` decides.
+    seed: of whatever is drawn at random while loading.
+    Raises NotFoundError for a missing folder, ModelError for one that is incomplete or of an unknown family.
+    """
+    _check_folder(config.path)
+    hf_config = _ask(config.path, AutoConfig.from_pretrained)
+    family = family_for(hf_config)
+    if Path(config.path).is_dir():
+        _check_files(Path(config.path), family)
+    processor = _ask(config.path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
+    with torch.random.fork_rng(devices=[]), without_progress_bars():
+        torch.manual_seed(seed)
+        hf = _load_weights(config.path, family)
+    generation_config = getattr(hf, "generation_config", None)
+    hf.generation_config = _without_sampling_defaults(generation_config)
+    prompts = PromptProcessor(
+        processor, config=hf_config, generation_config=generation_config, store=store, image=image
+    )
+    hf.to(_device(config.device))
+    policy = PolicyModel(hf, family, prompts, dtype=_DTYPES[config.dtype])
+    if trainable:
+        apply_freeze(policy, config.freeze)
+    else:
+        policy.requires_grad_(False)
+    return policy
+
+
+def _load_weights(path: str, family: Family) -> Any:
+    hf, info = _ask(
+        path,
+        family.auto_class.from_pretrained,
+        dtype=torch.float32,
+        attn_implementation=family.attention_settings(ATTENTION),
+        output_loading_info=True,
+    )
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise ModelError(
+            f"model {path}: {len(missing)} weights are missing from its files, such as {missing[0]}; "
+            "the folder is incomplete or of another architecture than its config.json says"
+        )
+    return hf
+
+
+def _check_folder(path: str) -> None:
+    """A path that is no folder may still be a name on the hub, of the form `owner/name`."""
+    if Path(path).is_dir():
+        return
+    is_hub_name = path.count("/") == 1 and not path.startswith((".", "/", "~"))
+    if not is_hub_name or Path(path).exists():
+        raise NotFoundError(f"model {path}: no such folder; give a model folder, or a name on the hub as owner/name")
+
+
+def _ask(path: str, load: Any, **arguments: Any) -> Any:
+    """What transformers loads from `path`, its errors turned into one that says what to do."""
+    try:
+        return load(path, **arguments)
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        if Path(path).is_dir():
+            raise ModelError(f"model {path}: {reason}") from error
+        offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+        hint = (
+            "HF_HUB_OFFLINE is set, so only what was downloaded before can be used"
+            if offline
+            else "check the name and the network"
+        )
+        raise NotFoundError(
+            f"model {path}: neither a folder here nor available from the hub ({hint}): {reason}"
+        ) from error
+
+
+def _check_files(folder: Path, family: Family) -> None:
+    """Raises ModelError naming the files that a model folder of this family lacks."""
+    needed = {"a tokenizer": _TOKENIZER_FILES, "weights": _WEIGHT_FILES}
+    if family.sees_images:
+        needed = {"an image processor": _PROCESSOR_FILES} | needed
+    lacking = [
+        f"{what} ({' or '.join(names)})"
+        for what, names in needed.items()
+        if not any(next(folder.glob(name), None) for name in names)
+    ]
+    if lacking:
+        raise ModelError(
+            f"model {folder} has no {', no '.join(lacking)}; copy the missing files from the model that it was made "
+            "from, or save its processor there with save_pretrained"
+        )
+
+
+def _without_sampling_defaults(generation_config: GenerationConfig | None) -> GenerationConfig:
+    """Only the special ids: no sampling default may come silently from a checkpoint."""
+    ids = ("bos_token_id", "eos_token_id", "pad_token_id")
+    kept = {name: getattr(generation_config, name, None) for name in ids}
+    return GenerationConfig(**kept)
+
+
+def _device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ModelError("model.device: cuda was asked for and no GPU is available; use cpu or auto")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)

@@ -1,0 +1,193 @@
+"""`PolicyModel`: a Hugging Face model behind its family adapter, with one distribution for everyone who asks.
+
+Training takes the prefix path: prompts (with their images) are forwarded once (`prefill`), their cache is repeated for
+the rows of their groups (`Prefix.expand`), and the responses run as rows over it (`extend`), gradients flowing back
+through the cache. Sampling takes the same three steps, one token at a time. The plain path forwards one row a response
+with its prompt and images; it is slower and the oracle of the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from mmrl.batch import GroupBatch, PreparedPrompt, TokenStats
+from mmrl.models.families import Family, ImageSlots
+from mmrl.models.head import Predictions, chosen_stats, log_probs
+from mmrl.models.prefix import Prefix, empty_cache
+from mmrl.models.processing import PromptProcessor
+from mmrl.models.rows import Rows, build_rows
+
+ForwardPath = Literal["prefix", "plain"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Chosen:
+    """What each wanted response token is predicted from, and its place in the flattened (B, T); one entry a token."""
+
+    predictions: Predictions
+    place: Tensor
+
+
+class PolicyModel(nn.Module):
+    """hf: the model, its weights in float32. family: its adapter. prompts: what makes its inputs.
+
+    dtype: the precision in which passes are computed; bfloat16 is autocast over the float32 weights.
+    banned_token_ids: (K,) int64, ids that have no probability. end_token_ids: ids that end a response.
+    """
+
+    banned_token_ids: Tensor
+
+    def __init__(self, hf: Any, family: Family, prompts: PromptProcessor, *, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.hf = hf
+        self.family = family
+        self.prompts = prompts
+        self.dtype = dtype
+        self.end_token_ids = prompts.end_token_ids
+        banned = torch.tensor(prompts.banned_token_ids, dtype=torch.int64, device=hf.device)
+        self.register_buffer("banned_token_ids", banned, persistent=False)
+        self.eval()
+
+    @property
+    def device(self) -> torch.device:
+        return self.banned_token_ids.device
+
+    def train(self, mode: bool = True) -> PolicyModel:
+        """Stays in evaluation mode: dropout would make the trained distribution another than the sampled one."""
+        return super().train(False)
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """The context in which passes are computed. Enter it around a loop of calls: casts of weights then last."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+
+    def forward(
+        self, batch: GroupBatch, *, temperature: float = 1.0, path: ForwardPath = "prefix", with_entropy: bool = False
+    ) -> TokenStats:
+        """Log-probabilities, with gradients, of every response token: (B, T) float32, zero where response_mask is 0.
+
+        path: `prefix` forwards each prompt once, `plain` with each of its responses.
+        The batch is one pass: whoever calls chooses its size.
+        """
+        token_ids = batch.response_ids.to(self.device)
+        wanted = batch.response_mask.to(self.device) > 0
+        if not wanted.any():
+            zeros = torch.zeros(token_ids.shape, device=self.device)
+            return TokenStats(zeros, zeros if with_entropy else None)
+        choose = self._choose_by_prefix if path == "prefix" else self._choose_plainly
+        with self.precision():
+            chosen = choose(batch, token_ids, wanted)
+            stats = chosen_stats(
+                self.family.head(self.hf),
+                chosen.predictions,
+                token_ids.flatten()[chosen.place],
+                self.banned_token_ids,
+                temperature,
+                with_entropy=with_entropy,
+            )
+
+        def spread(values: Tensor) -> Tensor:
+            return values.new_zeros(token_ids.numel()).index_copy(0, chosen.place, values).view_as(token_ids)
+
+        return TokenStats(spread(stats.logprobs), None if stats.entropy is None else spread(stats.entropy))
+
+    def prefill(self, prompts: Sequence[PreparedPrompt]) -> Prefix:
+        """The prompts forwarded once, a row each; all their images in one call of the tower, equal ones once."""
+        rows = self._build_rows(prompts, share_images=True)
+        cache = empty_cache()
+        with self.precision():
+            hidden = self._run_rows(rows, cache)
+        lengths = rows.lengths.to(self.device)
+        real = torch.arange(hidden.shape[1], device=self.device) < lengths[:, None]
+        return Prefix(
+            cache=cache,
+            attention_mask=real,
+            next_positions=rows.positions.amax(dim=(0, 2)).to(self.device) + 1,
+            last_hidden=hidden[torch.arange(len(prompts), device=self.device), lengths - 1],
+            has_gaps=len(set(rows.lengths.tolist())) > 1,
+        )
+
+    def extend(self, prefix: Prefix, token_ids: Tensor, lengths: Tensor | None = None) -> tuple[Tensor, Prefix]:
+        """`token_ids` (rows, T) forwarded over the prefix: hidden states (rows, T, hidden) and the longer prefix.
+
+        lengths: (rows,) real tokens of each row, all T if None; the hidden states behind them mean nothing.
+        """
+        num_tokens = token_ids.shape[1]
+        if num_tokens == 0:
+            return prefix.last_hidden[:, None, :][:, :0], prefix
+        cache = prefix.branch()
+        steps = torch.arange(num_tokens, device=self.device)
+        positions = (prefix.next_positions[:, None] + steps).expand(self.family.num_position_axes, -1, -1)
+        with self.precision():
+            embeds = self.family.embed(self.hf, token_ids.to(self.device))
+            mask = prefix.mask_for(num_tokens, embeds.dtype)
+            hidden = self.family.run(self.hf, embeds, positions, mask=mask, cache=cache)
+        return hidden, prefix.extended(cache, hidden, lengths if lengths is None else lengths.to(self.device))
+
+    def log_probs_of(self, hidden: Tensor, temperature: float) -> Tensor:
+        """(…, vocabulary) float32 log-softmax of logits / temperature, banned ids at -inf. Temperature 0 is as 1."""
+        with self.precision():
+            return log_probs(self.family.head(self.hf), hidden, self.banned_token_ids, temperature)
+
+    def _choose_by_prefix(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor) -> _Chosen:
+        """First tokens are predicted from their prompts' last states, one a prompt; later ones from their rows'."""
+        prefix = self.prefill(batch.prompts)
+        prompt_of_row = batch.prompt_of_row.to(self.device)
+        first_rows = torch.nonzero(wanted[:, 0])[:, 0]
+        later_rows, later_tokens = torch.nonzero(wanted[:, 1:], as_tuple=True)
+        hidden = prefix.last_hidden
+        if len(later_rows):
+            lengths = (batch.response_lengths.to(self.device) - 1).clamp(min=0)
+            later, _ = self.extend(prefix.expand(prompt_of_row), token_ids[:, :-1], lengths)
+            hidden = torch.cat([hidden, later[later_rows, later_tokens]])
+        width = token_ids.shape[1]
+        later_states = torch.arange(prefix.num_rows, len(hidden), device=self.device)
+        return _Chosen(
+            Predictions(hidden, torch.cat([prompt_of_row[first_rows], later_states])),
+            place=torch.cat([first_rows * width, later_rows * width + later_tokens + 1]),
+        )
+
+    def _choose_plainly(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor) -> _Chosen:
+        """Every response behind its own copy of the prompt, as one row."""
+        prompts = [batch.prompts[index] for index in batch.prompt_of_row.tolist()]
+        lengths = batch.response_lengths.tolist()
+        tails = [ids[: max(length - 1, 0)] for ids, length in zip(token_ids.tolist(), lengths, strict=True)]
+        hidden = self._run_rows(self._build_rows(prompts, tails, share_images=False), cache=None)
+        starts = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
+        rows, tokens = torch.nonzero(wanted, as_tuple=True)
+        states = torch.arange(len(rows), device=self.device)
+        return _Chosen(
+            Predictions(hidden[rows, starts[rows] + tokens], states), place=rows * token_ids.shape[1] + tokens
+        )
+
+    def _build_rows(
+        self, prompts: Sequence[PreparedPrompt], tails: Sequence[Sequence[int]] | None = None, *, share_images: bool
+    ) -> Rows:
+        return build_rows(
+            self.family,
+            self.hf,
+            prompts,
+            tails,
+            pad_token_id=self.prompts.pad_token_id,
+            image_token_id=self.prompts.image_token_id,
+            share_images=share_images,
+        )
+
+    def _run_rows(self, rows: Rows, cache: Any | None) -> Tensor:
+        """Hidden states (rows, length, hidden) with the images' features in their places."""
+        embeds = self.family.embed(self.hf, rows.token_ids.to(self.device))
+        slots = None
+        if rows.images:
+            features = self.family.encode_images(self.hf, rows.images)
+            if rows.slot_feature is not None:
+                features = features.take(rows.slot_feature.to(self.device))
+            slots = ImageSlots(rows.slot_index.to(self.device), features)
+            flat = embeds.flatten(0, 1).index_copy(0, slots.index, features.embeds.to(embeds.dtype))
+            embeds = flat.view_as(embeds)
+        # Rows are filled up on the right, so that causal attention alone keeps the filling out of every real token.
+        return self.family.run(self.hf, embeds, rows.positions.to(self.device), mask=None, cache=cache, slots=slots)

@@ -1,0 +1,184 @@
+"""`Prefix`: what has been forwarded of each row, ready to be extended by more tokens.
+
+Rows are filled up on the right, so a row's cache may have gaps: behind its prompt, and behind each extension that was
+shorter than its neighbours'. A gap is masked, and positions count without it, so the result is that of the row alone.
+
+A prefix is never changed: extending, expanding and selecting give a new one, and gradients flow through all three.
+Only a prefix with reserved room is written into in place, without gradients; it may be extended along one line only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache
+from transformers.cache_utils import DynamicLayer
+
+from mmrl.models.attention import added_mask
+
+
+class KeyValueLayer(DynamicLayer):
+    """Keys and values (rows, kv_heads, length, dim) of one layer; with room behind them once `reserve` was called."""
+
+    keys: Any
+    values: Any
+
+    def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
+        super().__init__()
+        self.keys, self.values = keys, values
+        self.is_initialized = keys is not None
+        self._room: Any = None
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        # Under autocast rotated keys are float32 and values are not; attention would round the keys anyway.
+        key_states = key_states.to(value_states.dtype)
+        if self.keys is None:
+            self.keys, self.values = key_states, value_states
+        elif self._room is not None:
+            self._write(key_states, value_states)
+        else:
+            self.keys = torch.cat([self.keys, key_states], dim=2)
+            self.values = torch.cat([self.values, value_states], dim=2)
+        self.is_initialized = True
+        return self.keys, self.values
+
+    def branch(self) -> KeyValueLayer:
+        """A layer that starts with the same keys and values, and grows by itself."""
+        layer = KeyValueLayer(self.keys, self.values)
+        layer._room = self._room
+        return layer
+
+    def take(self, rows: Tensor, repeats: int | None) -> KeyValueLayer:
+        """The given rows, with the room that there was. repeats: `rows` is each row so many times, in order."""
+        if self._room is None:
+            return KeyValueLayer(_take(self.keys, rows, repeats), _take(self.values, rows, repeats))
+        layer = KeyValueLayer()
+        layer._room = (_take(self._room[0], rows, repeats), _take(self._room[1], rows, repeats))
+        layer._show(self.keys.shape[2])
+        return layer
+
+    def reserve(self, num_tokens: int) -> KeyValueLayer:
+        rows, heads, length, dim = self.keys.shape
+        room = (rows, heads, length + num_tokens, dim)
+        layer = KeyValueLayer()
+        layer._room = (self.keys.new_empty(room), self.values.new_empty((*room[:3], self.values.shape[3])))
+        layer._room[0][:, :, :length] = self.keys
+        layer._room[1][:, :, :length] = self.values
+        layer._show(length)
+        return layer
+
+    def _write(self, key_states: Tensor, value_states: Tensor) -> None:
+        start, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
+        keys, values = self._room
+        assert end <= keys.shape[2], f"{end} tokens in a cache with room for {keys.shape[2]}"
+        keys[:, :, start:end] = key_states
+        values[:, :, start:end] = value_states
+        self._show(end)
+
+    def _show(self, length: int) -> None:
+        self.keys, self.values = self._room[0][:, :, :length], self._room[1][:, :, :length]
+        self.is_initialized = True
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix:
+    """Rows that have been forwarded, of `length` columns of the cache each.
+
+    cache: keys and values of every layer.
+    attention_mask: (rows, length) bool, False where a column holds no token of the row.
+    next_positions: (rows,) int64, rotary position of each row's next token.
+    last_hidden: (rows, hidden) of each row's last token.
+    has_gaps: whether attention_mask is False anywhere.
+    """
+
+    cache: Cache
+    attention_mask: Tensor
+    next_positions: Tensor
+    last_hidden: Tensor
+    has_gaps: bool
+
+    @property
+    def num_rows(self) -> int:
+        return self.attention_mask.shape[0]
+
+    @property
+    def length(self) -> int:
+        return self.attention_mask.shape[1]
+
+    def expand(self, prompt_of_row: Tensor) -> Prefix:
+        """Row i of the result is row `prompt_of_row[i]` of this one; the rows of one prompt should be adjacent."""
+        return self._take(prompt_of_row.to(self.next_positions.device))
+
+    def select(self, rows: Tensor) -> Prefix:
+        """Only the given rows, in that order."""
+        return self._take(rows.to(self.next_positions.device))
+
+    def reserve(self, num_tokens: int) -> Prefix:
+        """The same with room for `num_tokens` more, so that decoding does not copy the cache at every token."""
+        assert not torch.is_grad_enabled(), "a cache that is written in place has no gradients"
+        return replace(self, cache=Cache(layers=[layer.reserve(num_tokens) for layer in self.cache.layers]))
+
+    def mask_for(self, num_tokens: int, dtype: torch.dtype) -> Tensor | None:
+        """(rows, 1, num_tokens, length + num_tokens) to add to the scores of tokens that follow; None: all is seen."""
+        if num_tokens == 1 and not self.has_gaps:
+            return None
+        own = torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=self.attention_mask.device).tril()
+        seen = self.attention_mask[:, None, :].expand(-1, num_tokens, -1)
+        return added_mask(torch.cat([seen, own.expand(self.num_rows, -1, -1)], dim=2)[:, None], dtype)
+
+    def extended(self, cache: Cache, hidden: Tensor, lengths: Tensor | None) -> Prefix:
+        """This prefix after `hidden` (rows, tokens, hidden) was computed into `cache`; `lengths` of it are real."""
+        num_tokens = hidden.shape[1]
+        if lengths is None:
+            real = torch.ones(self.num_rows, num_tokens, dtype=torch.bool, device=hidden.device)
+            last_hidden, next_positions = hidden[:, -1], self.next_positions + num_tokens
+        else:
+            real = torch.arange(num_tokens, device=hidden.device) < lengths[:, None]
+            rows = torch.arange(self.num_rows, device=hidden.device)
+            last = hidden[rows, (lengths - 1).clamp(min=0)]
+            last_hidden = torch.where((lengths > 0)[:, None], last, self.last_hidden)
+            next_positions = self.next_positions + lengths
+        return Prefix(
+            cache=cache,
+            attention_mask=torch.cat([self.attention_mask, real], dim=1),
+            next_positions=next_positions,
+            last_hidden=last_hidden,
+            has_gaps=self.has_gaps or lengths is not None,
+        )
+
+    def branch(self) -> Cache:
+        """A cache that starts with this prefix's and may be written to."""
+        return Cache(layers=[layer.branch() for layer in self.cache.layers])
+
+    def _take(self, rows: Tensor) -> Prefix:
+        repeats = _uniform_repeats(rows, self.num_rows)
+        return Prefix(
+            cache=Cache(layers=[layer.take(rows, repeats) for layer in self.cache.layers]),
+            attention_mask=self.attention_mask[rows],
+            next_positions=self.next_positions[rows],
+            last_hidden=_take(self.last_hidden, rows, repeats),
+            has_gaps=self.has_gaps,
+        )
+
+
+def empty_cache() -> Cache:
+    return Cache(layer_class_to_replicate=KeyValueLayer)
+
+
+def _uniform_repeats(rows: Tensor, num_rows: int) -> int | None:
+    """k if `rows` is every one of `num_rows` rows k times in order, else None."""
+    repeats, rest = divmod(len(rows), max(num_rows, 1))
+    if rest or not repeats:
+        return None
+    expected = torch.arange(num_rows, device=rows.device).repeat_interleave(repeats)
+    return repeats if torch.equal(rows, expected) else None
+
+
+def _take(tensor: Tensor, rows: Tensor, repeats: int | None) -> Tensor:
+    """Rows of `tensor`; repeating by expansion has a gradient that is one sum, with one result on every device."""
+    if repeats is None:
+        return tensor.index_select(0, rows)
+    return tensor[:, None].expand(-1, repeats, *tensor.shape[1:]).flatten(0, 1)

@@ -1,0 +1,52 @@
+"""A policy as a model folder that transformers and serving engines load, and its weights under checkpoint names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.core_model_loading import revert_weight_conversion
+
+from mmrl.models.policy_model import PolicyModel
+from mmrl.models.quiet import without_progress_bars
+
+
+def save_policy(policy: PolicyModel, folder: Path, *, dtype: torch.dtype = torch.float32) -> None:
+    """Weights under the names that they were loaded from, configuration, tokenizer, template and image processor.
+
+    dtype: of the saved weights; float32, in which they are trained, loses nothing.
+    """
+    hf = policy.hf
+    state = {name: tensor.detach().to(dtype) for name, tensor in hf.state_dict().items()}
+    trained_dtype = hf.config.dtype
+    hf.config.dtype = dtype
+    try:
+        with without_progress_bars():
+            hf.save_pretrained(folder, state_dict=state)
+            _forget_origin(policy.prompts.tokenizer)
+            policy.prompts.processor.save_pretrained(folder)
+    finally:
+        hf.config.dtype = trained_dtype
+
+
+def _forget_origin(tokenizer: Any) -> None:
+    """transformers keeps how a tokenizer was loaded among its settings, and would save that with them."""
+    for name in ("is_local", "local_files_only"):
+        tokenizer.init_kwargs.pop(name, None)
+
+
+def named_weights(policy: PolicyModel) -> Iterator[tuple[str, Tensor]]:
+    """Checkpoint name and tensor (detached, not copied) of each weight, tied ones once."""
+    names = checkpoint_names(policy.hf)
+    for name, weight in policy.hf.named_parameters():
+        yield names[name], weight.detach()
+
+
+def checkpoint_names(hf: Any) -> dict[str, str]:
+    """The name of each parameter in a saved checkpoint, by its name in the module."""
+    own = [name for name, _ in hf.named_parameters()]
+    numbered = {name: torch.tensor(index) for index, name in enumerate(own)}
+    return {own[int(number)]: saved for saved, number in revert_weight_conversion(hf, numbered).items()}
