@@ -18,7 +18,7 @@ class RewardBase(ConfigModel):
 
     @property
     def part_name(self) -> str:
-        return self.name or self.type  # type: ignore[attr-defined]
+        return str(self.name or self.type)  # type: ignore[attr-defined]
 
 
 class ExactRewardConfig(RewardBase):

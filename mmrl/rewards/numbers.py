@@ -1,0 +1,71 @@
+"""Plain numbers as people write them: integers, decimals, fractions, mixed numbers and powers of ten."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+RELATIVE_TOLERANCE = Fraction(1, 10**6)
+"""A decimal equals what it stands for to this share of it: 0.333333 is 1/3, 0.3333 is not."""
+
+_MAX_DIGITS = 400
+_INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
+_DECIMAL = re.compile(rf"(?P<sign>[+-]?)\s*(?P<digits>{_INTEGER}(?:\.\d*)?|\.\d+)")
+_POWER = re.compile(r"(?P<base>[^\\]*?)\s*(?:\\times|\\cdot)\s*10\s*\^\s*\{?\s*(?P<exponent>[+-]?\d{1,3})\s*\}?")
+_FRACTION = re.compile(
+    r"(?P<sign>[+-]?)\s*(?P<whole>\d+\s*(?=\\frac)|\d+\s+(?=\d+\s*/))?"
+    r"(?:\\frac\s*\{\s*(?P<top>[+-]?[\d.,]+)\s*\}\s*\{\s*(?P<bottom>[+-]?[\d.,]+)\s*\}|(?P<over>[\d.,]+)\s*/\s*(?P<under>[\d.,]+))"
+)
+
+
+@dataclass(frozen=True)
+class PlainNumber:
+    """is_rounded: it was written as a decimal, and may stand for a number with more digits."""
+
+    value: Fraction
+    is_rounded: bool
+
+    def equals(self, other: PlainNumber) -> bool:
+        """Exact between exact numbers; within RELATIVE_TOLERANCE where either is a decimal."""
+        if self.value == other.value or not (self.is_rounded or other.is_rounded):
+            return self.value == other.value
+        larger = max(abs(self.value), abs(other.value))
+        return abs(self.value - other.value) <= RELATIVE_TOLERANCE * larger
+
+    def over(self, divisor: int) -> PlainNumber:
+        return PlainNumber(self.value / divisor, self.is_rounded)
+
+
+def read_number(text: str) -> PlainNumber | None:
+    """The number that a tidied text is, or None. `1,000` is a thousand; `12,34` is no number; `009` is nine."""
+    text = text.strip()
+    if len(text) > _MAX_DIGITS:
+        return None
+    if match := _DECIMAL.fullmatch(text):
+        return _signed(match["sign"], _decimal(match["digits"]))
+    if match := _FRACTION.fullmatch(text):
+        return _read_fraction(match)
+    if match := _POWER.fullmatch(text):
+        base = read_number(match["base"])
+        return base and PlainNumber(base.value * Fraction(10) ** int(match["exponent"]), base.is_rounded)
+    return None
+
+
+def _read_fraction(match: re.Match[str]) -> PlainNumber | None:
+    top = read_number(match["top"] or match["over"])
+    bottom = read_number(match["bottom"] or match["under"])
+    if top is None or bottom is None or bottom.value == 0:
+        return None
+    whole = Fraction(int(match["whole"])) if match["whole"] else Fraction(0)
+    value = PlainNumber(whole + top.value / bottom.value, top.is_rounded or bottom.is_rounded)
+    return _signed(match["sign"], value)
+
+
+def _decimal(digits: str) -> PlainNumber:
+    digits = digits.replace(",", "")
+    return PlainNumber(Fraction(digits if not digits.endswith(".") else digits[:-1]), "." in digits)
+
+
+def _signed(sign: str, number: PlainNumber) -> PlainNumber:
+    return PlainNumber(-number.value, number.is_rounded) if sign == "-" else number

@@ -1,0 +1,212 @@
+"""Runs the rewards of a config over responses.
+
+Groups come in; each response is scored by each reward. Those that may hang or crash (`Reward.isolated`) go to a pool
+of processes with deadlines (`pool.py`, `server.py`, `worker.py`), the others run here meanwhile. What comes of each
+try is an `Outcome`; the outcomes of a response, weighted and summed, are its `RewardResult`. A reward that fails on a
+response is missing from it, and with it the total.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from mmrl.config.reward import FunctionRewardConfig, RewardConfig
+from mmrl.config.run import RewardRunnerConfig
+from mmrl.errors import ConfigError, RunFailedError
+from mmrl.rewards.base import Reward, RewardItem
+from mmrl.rewards.function import UserFunction
+from mmrl.rewards.loading import options_of
+from mmrl.rewards.metrics import reward_metrics
+from mmrl.rewards.outcome import Outcome, attempt
+from mmrl.rewards.pool import RewardPool
+from mmrl.rewards.registry import REWARDS, build_reward
+from mmrl.rewards.server import Job, Setup
+from mmrl.rewards.worker import RewardSource
+from mmrl.types import RewardPart, RewardResult, Rollout, RolloutGroup, Sample
+
+__all__ = ["RewardRunner", "reward_metrics"]
+
+_CAUSES_SHOWN = 3
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One reward of the run: scored here by `local`, or in the pool from `source` under `deadline_s`."""
+
+    name: str
+    weight: float
+    label: str
+    local: Reward | None = None
+    source: RewardSource | None = None
+    deadline_s: float = 0.0
+
+
+class RewardRunner:
+    """Scores rollouts with the rewards of a config and with functions passed from Python.
+
+    functions: called as `mmrl.rewards.function` says; weight, name and deadline come from the decorator
+        `mmrl.rewards.reward`. They run in the pool too, sent there by cloudpickle; one that cannot be sent (it holds
+        a lock or a model, say), and one marked `isolated=False`, runs in the calling process without a deadline.
+
+    Raises:
+        ConfigError: a user's function does not load, or two rewards have one name.
+    """
+
+    def __init__(
+        self,
+        configs: Sequence[RewardConfig],
+        runner: RewardRunnerConfig,
+        *,
+        functions: Sequence[Callable[..., Any]] = (),
+    ) -> None:
+        self._max_failure_rate = runner.max_failure_rate
+        self._parts = [_part_of_config(config) for config in configs] + [_part_of_function(f) for f in functions]
+        _check_names(self._parts)
+        self._isolated = [part for part in self._parts if part.source is not None]
+        self._pool: RewardPool | None = None
+        if self._isolated:
+            sources = tuple(part.source for part in self._isolated if part.source is not None)
+            self._pool = RewardPool(Setup(sources, runner.workers, runner.memory_mb * 2**20))
+
+    def score(self, groups: Sequence[RolloutGroup]) -> list[tuple[RewardResult, ...]]:
+        """The reward of each rollout, by group and in order.
+
+        Raises:
+            RunFailedError: one reward failed on a larger share of the responses than `max_failure_rate`.
+        """
+        items = [_item(group.sample, rollout) for group in groups for rollout in group.rollouts]
+        results = iter(self._score_items(items))
+        scored = [tuple(next(results) for _ in group.rollouts) for group in groups]
+        self._check_failures([result for group in scored for result in group])
+        return scored
+
+    def score_texts(self, texts: Sequence[tuple[Sample, str]]) -> list[RewardResult]:
+        """The same for responses that nobody sampled, to try rewards out. Tokens are counted as one for every four
+        bytes; no share of failures is too large."""
+        return self._score_items(
+            [RewardItem(sample, text, num_tokens=-(-len(text.encode()) // 4)) for sample, text in texts]
+        )
+
+    def close(self) -> None:
+        """End the processes. The runner can still be used: they start again when needed."""
+        if self._pool is not None:
+            self._pool.close()
+
+    def __enter__(self) -> RewardRunner:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _score_items(self, items: Sequence[RewardItem]) -> list[RewardResult]:
+        if not items:
+            return []
+        with ThreadPoolExecutor(1) as background:
+            from_pool = background.submit(self._run_pool, items)
+            columns = {
+                part.name: [attempt(part.local, item) for item in items]
+                for part in self._parts
+                if part.local is not None
+            }
+            columns |= from_pool.result()
+        rows = zip(*(columns[part.name] for part in self._parts), strict=True)
+        return [_result(self._parts, row, item) for row, item in zip(rows, items, strict=True)]
+
+    def _run_pool(self, items: Sequence[RewardItem]) -> dict[str, list[Outcome]]:
+        """The outcomes of each isolated reward, in the order of the items."""
+        if self._pool is None:
+            return {}
+        pickled = [pickle.dumps(item) for item in items]
+        jobs = [
+            Job(source * len(items) + position, source, item, part.deadline_s)
+            for source, part in enumerate(self._isolated)
+            for position, item in enumerate(pickled)
+        ]
+        outcomes = self._pool.run(jobs)
+        return {
+            part.name: outcomes[source * len(items) : (source + 1) * len(items)]
+            for source, part in enumerate(self._isolated)
+        }
+
+    def _check_failures(self, results: Sequence[RewardResult]) -> None:
+        for position, part in enumerate(self._parts):
+            errors = [error for result in results if (error := result.parts[position].error) is not None]
+            if not errors:
+                continue
+            causes = errors[:_CAUSES_SHOWN]
+            for cause in causes:
+                _logger.warning("%s", cause)
+            share = len(errors) / len(results)
+            if share > self._max_failure_rate:
+                raise RunFailedError(
+                    f"reward '{part.name}' failed on {len(errors)} of {len(results)} responses "
+                    f"({share:.0%}; reward_runner.max_failure_rate allows {self._max_failure_rate:.0%}); "
+                    "first causes:\n" + "\n".join(f"- {cause}" for cause in causes)
+                )
+
+
+def _part_of_config(config: RewardConfig) -> _Part:
+    label = f"reward '{config.part_name}'"
+    if isinstance(config, FunctionRewardConfig):
+        label += f" ({config.path})"
+    if not REWARDS[config.type].isolated:
+        return _Part(config.part_name, config.weight, label, local=build_reward(config))
+    deadline_s: float = config.timeout_s  # type: ignore[union-attr]
+    return _Part(config.part_name, config.weight, label, source=RewardSource(config=config), deadline_s=deadline_s)
+
+
+def _part_of_function(function: Callable[..., Any]) -> _Part:
+    options = options_of(function)
+    own_name = str(getattr(function, "__name__", type(function).__name__))
+    name = options.name or own_name.replace("<lambda>", "function")
+    label = f"reward '{name}'"
+    here = UserFunction(function, label)
+    if not options.isolated:
+        return _Part(name, options.weight, label, local=here)
+    try:
+        source = RewardSource.from_function(function, label)
+    except Exception as error:
+        _logger.warning(
+            "%s cannot be sent to another process (%s: %s); it runs in this one, where nothing stops it if it hangs",
+            label, type(error).__name__, error,
+        )  # fmt: skip
+        return _Part(name, options.weight, label, local=here)
+    return _Part(name, options.weight, label, source=source, deadline_s=options.timeout_s)
+
+
+def _check_names(parts: Sequence[_Part]) -> None:
+    names = [part.name for part in parts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"two rewards are named {twice[0]!r}; give one of them another `name`")
+
+
+def _item(sample: Sample, rollout: Rollout) -> RewardItem:
+    return RewardItem(sample, rollout.text, rollout.index, sum(rollout.response_mask), rollout.finish_reason)
+
+
+def _result(parts: Sequence[_Part], outcomes: Sequence[Outcome], item: RewardItem) -> RewardResult:
+    scored = tuple(_reward_part(part, outcome, item) for part, outcome in zip(parts, outcomes, strict=True))
+    counted = [part for part in scored if part.weight]
+    values = [part.value * part.weight for part in counted if part.value is not None]
+    return RewardResult(sum(values, 0.0) if len(values) == len(counted) else None, scored)
+
+
+def _reward_part(part: _Part, outcome: Outcome, item: RewardItem) -> RewardPart:
+    where = f"{part.label} on sample {item.sample.id}, response {item.index}"
+    return RewardPart(
+        name=part.name,
+        value=outcome.value,
+        weight=part.weight,
+        extracted=outcome.extracted,
+        explanation=outcome.explanation,
+        error=None if outcome.error is None else f"{where}: {outcome.error}",
+        ms=outcome.ms,
+        extras=outcome.extras,
+    )
