@@ -4,7 +4,7 @@
     s = exp(mean over a response's tokens of log r), the ratio of each of its tokens
     loss: PPO's clipped surrogate on s, the mean over sequences
 
-The gradient goes through each token's own log-probability (the paper's GSPO-token, equation 13), which for one
+The gradient goes through each token's own log-probability (the paper's GSPO-token), which for one
 advantage a response is the gradient of s itself. `actor/ratio_max` and `actor/approx_kl` are still of the token ratios.
 """
 

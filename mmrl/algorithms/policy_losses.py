@@ -36,7 +36,7 @@ class PolicyLoss:
 def ppo_clip_loss(
     tokens: PolicyTokens, *, clip_low: float, clip_high: float, dual_clip: float | None = None
 ) -> PolicyLoss:
-    """PPO's clipped surrogate (arXiv 1707.06347, equation 7) with the dual clip of arXiv 1912.09729, equation 5:
+    """PPO's clipped surrogate (arXiv 1707.06347, equation 7) with the dual clip of arXiv 1912.09729:
 
         L = max(-A r, -A clip(r, 1 - clip_low, 1 + clip_high));   where A < 0, then L = min(L, -dual_clip A)
 
@@ -53,3 +53,13 @@ def ppo_clip_loss(
         losses = torch.where(advantages < 0, torch.minimum(losses, -dual_clip * advantages), losses)
         flags["dual_clip_fraction"] = (advantages < 0) & (ratio > dual_clip)
     return PolicyLoss(losses, flags)
+
+
+def capped_ratio_loss(tokens: PolicyTokens, *, cap: float) -> PolicyLoss:
+    """CISPO (arXiv 2506.13585): L = -stopgrad(min(r, cap)) A log pi. No token loses its gradient.
+
+    Flags the tokens whose ratio is above the cap.
+    """
+    ratio = tokens.log_ratio.detach().exp()
+    losses = -ratio.clamp(max=cap) * tokens.advantages * tokens.logprobs
+    return PolicyLoss(losses, {"cap_fraction": ratio > cap})

@@ -23,7 +23,7 @@ def sequence_log_ratio(log_ratio: Tensor, logprobs: Tensor, mask: Tensor) -> Ten
     """The log of GSPO's sequence ratio, (B, T), the same for every token of a response.
 
     The value is the mean of log r over sampled tokens; the gradient of each token is that of its own logprob
-    (arXiv 2507.18071, equation 13).
+    (arXiv 2507.18071, GSPO-token).
     """
     mean = (log_ratio * mask).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True).clamp(min=1)
     return mean.detach() + logprobs - logprobs.detach()

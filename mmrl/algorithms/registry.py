@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mmrl.algorithms.base import Algorithm
+from mmrl.algorithms.cispo import CispoAlgorithm
 from mmrl.algorithms.dr_grpo import DrGrpoAlgorithm
 from mmrl.algorithms.grpo import GrpoAlgorithm
 from mmrl.algorithms.gspo import GspoAlgorithm
@@ -12,6 +13,7 @@ from mmrl.algorithms.rloo import RlooAlgorithm
 from mmrl.config.algorithm import AlgorithmConfig
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
+    "cispo": CispoAlgorithm,
     "dr_grpo": DrGrpoAlgorithm,
     "grpo": GrpoAlgorithm,
     "gspo": GspoAlgorithm,

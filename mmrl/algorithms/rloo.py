@@ -1,4 +1,4 @@
-"""RLOO: REINFORCE with a leave-one-out baseline (arXiv 2402.14740, section 3.2).
+"""RLOO: REINFORCE with a leave-one-out baseline (arXiv 2402.14740).
 
     A_i = R_i - mean of the other responses' R, the same for every token of a response
     loss: -A log of the whole response's probability, that is summed over tokens, the mean over sequences

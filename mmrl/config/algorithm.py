@@ -102,10 +102,24 @@ class GspoConfig(ClippedPolicyConfig):
     """How token losses are added up; the paper's is the mean over sequences."""
 
 
-AlgorithmConfig = Annotated[DrGrpoConfig | GrpoConfig | GspoConfig | RlooConfig, Field(discriminator="type")]
+class CispoConfig(PolicyGradientConfig):
+    """Clipped importance sampling policy optimisation (MiniMax-M1, arXiv 2506.13585): every token keeps a gradient."""
+
+    type: Literal["cispo"] = "cispo"
+    """Which algorithm this is."""
+    cap: float = Field(5.0, ge=1)
+    """Bound of the ratio itself (not of its distance from 1): a token with a larger ratio weighs this much."""
+    loss_aggregation: LossAggregation = "token_mean"
+    """How token losses are added up; the paper's is the mean over tokens."""
+
+
+AlgorithmConfig = Annotated[
+    CispoConfig | DrGrpoConfig | GrpoConfig | GspoConfig | RlooConfig, Field(discriminator="type")
+]
 
 __all__ = [
     "AlgorithmConfig",
+    "CispoConfig",
     "ClippedPolicyConfig",
     "DrGrpoConfig",
     "GrpoConfig",
