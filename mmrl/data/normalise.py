@@ -92,6 +92,8 @@ def _answer(values: Mapping[str, Any]) -> str | None:
     answer = values.get(ANSWER_COLUMN)
     if answer is None or isinstance(answer, str):
         return answer
+    if isinstance(answer, float) and answer.is_integer():
+        answer = int(answer)  # a column of whole numbers with gaps comes out of pandas as floating point
     return json.dumps(_to_json(answer, ANSWER_COLUMN), ensure_ascii=False)
 
 

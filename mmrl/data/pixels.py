@@ -26,8 +26,8 @@ from mmrl.errors import DataError, MmrlError
 MAX_PIXELS = 89_478_485
 """Largest width x height that is decoded: 256 MiB as RGB. Pillow's own limit of twice this stays in force."""
 
-FORMATS = ("PNG", "JPEG", "MPO", "WEBP", "GIF", "BMP", "TIFF", "PPM")
-"""Formats that are tried, by content, never by name. None of them runs another program or code."""
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Formats that are tried, by content, never by name; JPEG includes the MPO of phones. None runs another program."""
 
 _ORIENTATION_TAG = 0x0112
 
@@ -106,10 +106,9 @@ def _check_size(image: Image.Image) -> None:
 
 def _is_plain(image: Image.Image) -> bool:
     return (
-        image.format in ("JPEG", "PNG")
+        (image.format in ("JPEG", "MPO") or (image.format == "PNG" and getattr(image, "n_frames", 1) == 1))
         and image.mode == "RGB"
         and not image.has_transparency_data
-        and getattr(image, "n_frames", 1) == 1
         and image.getexif().get(_ORIENTATION_TAG, 1) == 1
     )
 

@@ -52,7 +52,7 @@ def write_split(path: Path, samples: Iterable[Sample]) -> SplitInfo:
     remaining = iter(samples)
     with explain_write_errors(path):
         writer = pq.ParquetWriter(path, _SCHEMA, compression="zstd")
-    with writer:
+    try:
         while group := list(islice(remaining, ROWS_PER_GROUP)):
             columns = [_columns(sample) for sample in group]
             for row in columns:
@@ -61,6 +61,9 @@ def write_split(path: Path, samples: Iterable[Sample]) -> SplitInfo:
             num_images += sum(len(row["images"]) for row in columns)
             with explain_write_errors(path):
                 writer.write_table(pa.Table.from_pylist(columns, schema=_SCHEMA))
+    finally:
+        with explain_write_errors(path):
+            writer.close()
     return SplitInfo(num_rows=num_rows, num_images=num_images, num_bytes=path.stat().st_size, sha256=digest.hexdigest())
 
 

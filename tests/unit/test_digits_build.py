@@ -1,0 +1,127 @@
+"""The digits data sets: sizes, answers that fit their images, and no image in two splits."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mmrl.data import Dataset, load_dataset
+from mmrl.data.digits import build_digits, digit_texts
+from mmrl.data.registry import DatasetRegistry
+
+SPLITS = ("train", "validation", "test")
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MMRL_HOME", str(tmp_path_factory.mktemp("home")))
+        yield build_digits()
+
+
+def splits_of(name: str) -> dict[str, Dataset]:
+    return {split: load_dataset(f"{name}@{split}") for split in SPLITS}
+
+
+def test_four_data_sets_have_three_splits_each(built: list[str]) -> None:
+    assert built == ["digits-which", "digits-parity", "digits-sum", "arithmetic"]
+    sizes = {name: [len(data) for data in splits_of(name).values()] for name in built}
+    assert sizes == {name: [1200, 300, 297] for name in built[:3]} | {"arithmetic": [480, 96, 96]}
+
+
+@pytest.mark.parametrize("name", ["digits-which", "digits-parity", "digits-sum"])
+def test_no_image_is_in_two_splits(name: str) -> None:
+    images = {
+        split: {image.sha256 for sample in data for image in sample.images} for split, data in splits_of(name).items()
+    }
+    assert [len(images[split]) for split in SPLITS] == [1200, 300, 297]
+    assert len(set.union(*images.values())) == 1797
+
+
+def test_images_keep_their_split_over_the_data_sets() -> None:
+    tests = [
+        {image.sha256 for sample in load_dataset(f"{name}@test") for image in sample.images}
+        for name in ("digits-which", "digits-parity", "digits-sum")
+    ]
+    assert tests[0] == tests[1] == tests[2]
+
+
+def test_digit_and_image_are_those_of_scikit_learn() -> None:
+    from sklearn.datasets import load_digits
+
+    originals = load_digits()
+    known = {image.tobytes(): int(value) for image, value in zip(originals.images, originals.target, strict=True)}
+    test = load_dataset("digits-which@test")
+    for sample in test:
+        (image,) = test.open_images(sample)
+        assert (image.mode, image.size) == ("RGB", (56, 56))
+        small = np.asarray(image)[::7, ::7, 0]
+        assert (np.asarray(image) == small.repeat(7, 0).repeat(7, 1)[..., None]).all()
+        assert sample.answer == str(known[np.rint(small * (16 / 255)).tobytes()])
+
+
+def test_parity_and_sum_follow_from_the_digits() -> None:
+    digit_of = {
+        sample.images[0].sha256: int(sample.answer or "")
+        for data in splits_of("digits-which").values()
+        for sample in data
+    }
+    for data in splits_of("digits-parity").values():
+        assert all(sample.answer == ("even", "odd")[digit_of[sample.images[0].sha256] % 2] for sample in data)
+    for data in splits_of("digits-sum").values():
+        for sample in data:
+            assert len(sample.images) == 2
+            assert sample.answer == str(sum(digit_of[image.sha256] for image in sample.images))
+
+
+def test_prompts_are_few_and_end_with_the_same_request() -> None:
+    texts = {
+        name: {sample.messages[0].text for sample in load_dataset(name)}
+        for name in ("digits-which", "digits-parity", "digits-sum")
+    }
+    assert texts == {
+        "digits-which": {"Which digit is this? Answer in \\boxed{}."},
+        "digits-parity": {"Is this digit odd or even? Answer in \\boxed{}."},
+        "digits-sum": {"What is the sum of these two digits? Answer in \\boxed{}."},
+    }
+
+
+def test_arithmetic_is_right_and_no_question_is_in_two_splits() -> None:
+    data = splits_of("arithmetic")
+    questions = [sample.messages[0].text for split in data.values() for sample in split]
+    assert len(questions) == len(set(questions)) == 21 * 21 + 21 * 22 // 2
+    for sample in data["test"]:
+        assert sample.images == ()
+        question = sample.messages[0].text.removeprefix("What is ").removesuffix("? Answer in \\boxed{}.")
+        left, sign, right = question.split()
+        assert sample.answer == str(int(left) + int(right) if sign == "+" else int(left) - int(right))
+
+
+def test_building_again_changes_nothing(built: list[str]) -> None:
+    registry = DatasetRegistry()
+    before = registry.all()
+    assert build_digits() == built
+    assert registry.all() == before
+    assert all(len(registry.versions(name)) == 1 for name in built)
+
+
+def test_texts_cover_the_prompts_and_the_answers_of_all() -> None:
+    texts = digit_texts()
+    assert "Which digit is this? Answer in \\boxed{}." in texts
+    assert "What is 12 + 7? Answer in \\boxed{}." in texts
+    assert {f"\\boxed{{{answer}}}" for answer in ("0", "18", "40", "odd", "even")} <= set(texts)
+
+
+def test_script_builds_them_where_it_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MMRL_HOME", "set again by the script")
+    monkeypatch.setattr(sys, "argv", ["build.py", "--home", str(tmp_path)])
+    runpy.run_path(str(REPOSITORY / "datasets" / "digits" / "build.py"), run_name="__main__")
+    assert capsys.readouterr().out.split() == ["digits-which", "digits-parity", "digits-sum", "arithmetic"]
+    assert (tmp_path / "datasets" / "digits-sum" / "current").is_file()
