@@ -63,3 +63,10 @@ def capped_ratio_loss(tokens: PolicyTokens, *, cap: float) -> PolicyLoss:
     ratio = tokens.log_ratio.detach().exp()
     losses = -ratio.clamp(max=cap) * tokens.advantages * tokens.logprobs
     return PolicyLoss(losses, {"cap_fraction": ratio > cap})
+
+
+def soft_gate_loss(tokens: PolicyTokens, *, temperature_positive: float, temperature_negative: float) -> PolicyLoss:
+    """SAPO (arXiv 2511.20347): L = -A (4 / tau) sigmoid(tau (r - 1)), tau by the sign of A."""
+    temperature = torch.where(tokens.advantages > 0, temperature_positive, temperature_negative)
+    gate = torch.sigmoid(temperature * (tokens.log_ratio.exp() - 1)) * 4 / temperature
+    return PolicyLoss(-tokens.advantages * gate, {})

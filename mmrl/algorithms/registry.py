@@ -10,6 +10,7 @@ from mmrl.algorithms.dr_grpo import DrGrpoAlgorithm
 from mmrl.algorithms.grpo import GrpoAlgorithm
 from mmrl.algorithms.gspo import GspoAlgorithm
 from mmrl.algorithms.rloo import RlooAlgorithm
+from mmrl.algorithms.sapo import SapoAlgorithm
 from mmrl.config.algorithm import AlgorithmConfig
 
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
@@ -18,6 +19,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "grpo": GrpoAlgorithm,
     "gspo": GspoAlgorithm,
     "rloo": RlooAlgorithm,
+    "sapo": SapoAlgorithm,
 }
 
 

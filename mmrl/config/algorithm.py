@@ -113,8 +113,21 @@ class CispoConfig(PolicyGradientConfig):
     """How token losses are added up; the paper's is the mean over tokens."""
 
 
+class SapoConfig(PolicyGradientConfig):
+    """Soft adaptive policy optimisation (arXiv 2511.20347): a smooth gate in place of the clip."""
+
+    type: Literal["sapo"] = "sapo"
+    """Which algorithm this is."""
+    temperature_positive: float = Field(1.0, gt=0)
+    """Steepness of the gate where the advantage is positive; larger lets the ratio move less."""
+    temperature_negative: float = Field(1.05, gt=0)
+    """Steepness of the gate where the advantage is negative."""
+    loss_aggregation: LossAggregation = "sequence_mean_token_mean"
+    """How token losses are added up; the paper's is the mean over sequences of token means."""
+
+
 AlgorithmConfig = Annotated[
-    CispoConfig | DrGrpoConfig | GrpoConfig | GspoConfig | RlooConfig, Field(discriminator="type")
+    CispoConfig | DrGrpoConfig | GrpoConfig | GspoConfig | RlooConfig | SapoConfig, Field(discriminator="type")
 ]
 
 __all__ = [
@@ -129,4 +142,5 @@ __all__ = [
     "LossAggregation",
     "PolicyGradientConfig",
     "RlooConfig",
+    "SapoConfig",
 ]
