@@ -43,3 +43,13 @@ def leave_one_out_advantages(returns: Tensor) -> Tensor:
     """RLOO (arXiv 2402.14740): R_i - mean of the others, which is n / (n - 1) (R_i - mean); zeros without spread."""
     num_responses = returns.numel()
     return group_centred_advantages(returns) * num_responses / max(num_responses - 1, 1)
+
+
+def length_weighted_advantages(returns: Tensor, lengths: Tensor) -> Tensor:
+    """OPO (arXiv 2505.23585): R - sum of l R / sum of l; zeros without spread. lengths: (rollouts,) sampled tokens.
+
+    A response that nothing is learned from has length 0 and so no part in the variance that the baseline is to lower.
+    """
+    if not has_spread(returns) or not lengths.any():
+        return torch.zeros_like(returns)
+    return returns - (lengths * returns).sum() / lengths.sum()

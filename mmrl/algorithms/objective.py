@@ -70,9 +70,11 @@ class PolicyObjective:
         )
 
     def _kl_term(self, batch: GroupBatch, tokens: PolicyTokens, weights: Tensor, metrics: TokenMetrics) -> Tensor:
-        """coef * KL, in the loss only. After the first update the tokens come from an older policy than the one that
-        the KL is of, so the term carries the ratio as a weight without gradient (arXiv 2510.01555, on
-        off-policy use): its expected gradient stays that of the first update.
+        """coef * KL, in the loss only.
+
+        After the first update the tokens come from an older policy than the one that the KL is of, so the term
+        carries the ratio as a weight without gradient: its expected gradient stays that of the first update
+        (arXiv 2510.01555 on use off policy).
         """
         kl = self._config.kl
         if kl.coef == 0:

@@ -9,6 +9,7 @@ from mmrl.algorithms.cispo import CispoAlgorithm
 from mmrl.algorithms.dr_grpo import DrGrpoAlgorithm
 from mmrl.algorithms.grpo import GrpoAlgorithm
 from mmrl.algorithms.gspo import GspoAlgorithm
+from mmrl.algorithms.opo import OpoAlgorithm
 from mmrl.algorithms.rloo import RlooAlgorithm
 from mmrl.algorithms.sapo import SapoAlgorithm
 from mmrl.config.algorithm import AlgorithmConfig
@@ -18,6 +19,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "dr_grpo": DrGrpoAlgorithm,
     "grpo": GrpoAlgorithm,
     "gspo": GspoAlgorithm,
+    "opo": OpoAlgorithm,
     "rloo": RlooAlgorithm,
     "sapo": SapoAlgorithm,
 }

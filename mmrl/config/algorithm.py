@@ -126,8 +126,18 @@ class SapoConfig(PolicyGradientConfig):
     """How token losses are added up; the paper's is the mean over sequences of token means."""
 
 
+class OpoConfig(ClippedPolicyConfig):
+    """On-policy RL with the optimal reward baseline (arXiv 2505.23585): long responses weigh more in the baseline."""
+
+    type: Literal["opo"] = "opo"
+    """Which algorithm this is."""
+    loss_aggregation: LossAggregation = "sequence_mean_token_sum"
+    """How token losses are added up; the paper's gradient is of a whole response, so its tokens are summed."""
+
+
 AlgorithmConfig = Annotated[
-    CispoConfig | DrGrpoConfig | GrpoConfig | GspoConfig | RlooConfig | SapoConfig, Field(discriminator="type")
+    CispoConfig | DrGrpoConfig | GrpoConfig | GspoConfig | OpoConfig | RlooConfig | SapoConfig,
+    Field(discriminator="type"),
 ]
 
 __all__ = [
@@ -140,6 +150,7 @@ __all__ = [
     "KlConfig",
     "KlEstimator",
     "LossAggregation",
+    "OpoConfig",
     "PolicyGradientConfig",
     "RlooConfig",
     "SapoConfig",
