@@ -14,6 +14,8 @@ from mmrl.runs.reader import RunReader
 from mmrl.runs.records import GroupRecord, ResponseRecord, StepSummary
 from mmrl.types import ImagePart, Message, RewardPart
 
+_MAX_PROMPT_CHARACTERS = 80
+
 
 def print_summaries(steps: Sequence[StepSummary]) -> None:
     """One line a step."""
@@ -37,7 +39,7 @@ def print_summaries(steps: Sequence[StepSummary]) -> None:
 
 
 def print_group_rows(groups: Sequence[GroupRecord]) -> None:
-    """One line a group: its number, rewards and the text of its prompt."""
+    """One line a group: its number, rewards and the beginning of its prompt."""
     rows: list[dict[str, Any]] = []
     for group in groups:
         rewards = [response.reward for response in group.responses if response.reward is not None]
@@ -48,7 +50,7 @@ def print_group_rows(groups: Sequence[GroupRecord]) -> None:
                 "reward": group.reward_mean,
                 "best": max(rewards, default=None),
                 "worst": min(rewards, default=None),
-                "prompt": group.prompt[-1].text if group.prompt else "(not kept)",
+                "prompt": _short(group.prompt[-1].text) if group.prompt else "(not kept)",
             }
         )
     print_table(rows, list(rows[0]))
@@ -128,6 +130,11 @@ def _content(message: Message) -> str:
         f"<image {part.image.sha256[:12]}> " if isinstance(part, ImagePart) else inert(part.text)
         for part in message.content
     )
+
+
+def _short(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _MAX_PROMPT_CHARACTERS else words[: _MAX_PROMPT_CHARACTERS - 1] + "…"
 
 
 def _number(value: float | None) -> str:

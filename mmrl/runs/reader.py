@@ -115,7 +115,7 @@ class RunReader:
         events = self._events_of(attempt)
         states = [event for event in events if event.kind == "state"]
         span = self._spans()[-1]
-        steps = [*(row["step"] for row in span.rows), *([span.begin] if span.begin is not None else [])]
+        done = [row.step for row in self.metrics()[-1:]]
         failures = [str(event.fields.get("message")) for event in events if event.kind == "failure"]
         totals = [event.fields["total_steps"] for event in states if event.fields.get("total_steps") is not None]
         times = [*(event.time for event in events), *(_time(row) for row in span.rows[-1:])]
@@ -123,7 +123,7 @@ class RunReader:
         return RunState(
             state=state,
             attempt=attempt,
-            step=max(steps, default=0),
+            step=max(*done, span.begin or 0, 0),
             total_steps=totals[-1] if totals else None,
             started_at=times[0] if times else None,
             updated_at=max(times, default=None),

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import wandb
 
 from mmrl.runs.disk import write_whole
+from mmrl.runs.layout import attempt_dir, attempts
 from mmrl.runs.records import StateName
 
 Mode = Literal["online", "offline", "disabled", "shared"]
@@ -19,7 +20,7 @@ _SETTINGS = {"silent": True, "console": "off", "disable_git": True, "disable_cod
 
 
 class WandbTracker:
-    """Attempts of a run share one wandb run, whose id is kept in `<run-dir>/wandb/run-id`.
+    """Attempts of a run share one wandb run, whose id is kept in `<run-dir>/wandb-id`; each has its own folder.
 
     `WANDB_PROJECT` (default mmrl), `WANDB_ENTITY` and `WANDB_MODE` hold as usual. The command line, the git remote and
     the console are not sent: they may hold secrets.
@@ -31,12 +32,11 @@ class WandbTracker:
 
     def start(self, config: Mapping[str, Any]) -> None:
         mode = choose_mode()
-        (self._run_dir / "wandb").mkdir(exist_ok=True)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "mmrl"),
             name=str(config.get("name", self._run_dir.name)),
             id=self._run_id(),
-            dir=self._run_dir,
+            dir=attempt_dir(self._run_dir, max(attempts(self._run_dir))),
             config=dict(config),
             mode=mode,
             resume="allow" if mode == "online" else None,
@@ -57,7 +57,7 @@ class WandbTracker:
         self._run.finish(exit_code=0 if state == "succeeded" else 1)
 
     def _run_id(self) -> str:
-        path = self._run_dir / "wandb" / "run-id"
+        path = self._run_dir / "wandb-id"
         if not path.exists():
             write_whole(path, secrets.token_hex(8).encode())
         return path.read_text()

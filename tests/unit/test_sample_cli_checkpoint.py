@@ -1,0 +1,86 @@
+"""`mmrl checkpoint list|export`, and that the commands which read runs load no torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from runs_builders import begin_run
+
+from mmrl.cli.app import main
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    begin_run(tmp_path / "run")
+    for step, reward in ((100, 0.5), (200, 0.75)):
+        folder = tmp_path / "run" / "checkpoints" / f"step-{step:06d}"
+        folder.mkdir()
+        files = {"model/model.safetensors": {"bytes": 3 * 2**20, "sha256": "0"}}
+        manifest = {"schema_version": 1, "step": step, "metrics": {"eval/reward": reward}, "files": files}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "run" / "checkpoints" / "step-000300").mkdir()
+    return tmp_path / "run"
+
+
+def test_list_shows_whole_checkpoints(capsys: pytest.CaptureFixture[str], run_dir: Path) -> None:
+    assert main(["checkpoint", "list", str(run_dir), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "step": step,
+            "path": str(run_dir / "checkpoints" / f"step-{step:06d}"),
+            "num_bytes": 3 * 2**20,
+            "metrics": {"eval/reward": reward},
+        }
+        for step, reward in ((100, 0.5), (200, 0.75))
+    ]
+    assert main(["checkpoint", "list", str(run_dir)]) == 0
+    header, first, second = capsys.readouterr().out.splitlines()
+    assert header.split() == ["step", "MiB", "eval/reward", "path"]
+    assert first.split()[:3] == ["100", "3.0", "0.5"]
+    assert second.split()[0] == "200"
+
+
+def test_a_run_without_checkpoints_lists_none(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    begin_run(tmp_path)
+    assert main(["checkpoint", "list", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
+    assert main(["checkpoint", "list", str(tmp_path)]) == 0
+    assert "no checkpoint was written yet" in capsys.readouterr().err
+
+
+def test_export_prints_the_folder(
+    capsys: pytest.CaptureFixture[str], run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def export_checkpoint(run: Path, step: int, out: Path) -> Path:
+        calls.append((run, step, out))
+        return out
+
+    exporting = types.ModuleType("mmrl.trainer.export")
+    exporting.export_checkpoint = export_checkpoint  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mmrl.trainer.export", exporting)
+    out = tmp_path / "model"
+    assert main(["checkpoint", "export", str(run_dir), "--step", "100", "--out", str(out)]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    assert main(["checkpoint", "export", str(run_dir), "--step", "100", "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"step": 100, "path": str(out)}
+    assert calls == [(run_dir, 100, out)] * 2
+
+
+def test_reading_a_run_loads_no_torch(run_dir: Path) -> None:
+    script = """
+import sys
+from mmrl.cli.app import main
+from mmrl.runs import progress_rich, tracker_tensorboard, trackers, writer
+assert main(["sample", "list", sys.argv[1]]) == 0
+assert main(["checkpoint", "list", sys.argv[1]]) == 0
+print([name for name in ("torch", "transformers", "tensorflow") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(run_dir)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
