@@ -70,3 +70,8 @@ def soft_gate_loss(tokens: PolicyTokens, *, temperature_positive: float, tempera
     temperature = torch.where(tokens.advantages > 0, temperature_positive, temperature_negative)
     gate = torch.sigmoid(temperature * (tokens.log_ratio.exp() - 1)) * 4 / temperature
     return PolicyLoss(-tokens.advantages * gate, {})
+
+
+def policy_gradient_loss(tokens: PolicyTokens) -> PolicyLoss:
+    """REINFORCE: L = -A log pi, without a ratio and without a bound."""
+    return PolicyLoss(-tokens.advantages * tokens.logprobs, {})

@@ -7,6 +7,7 @@ from typing import Any
 from mmrl.algorithms.base import Algorithm
 from mmrl.algorithms.cispo import CispoAlgorithm
 from mmrl.algorithms.dr_grpo import DrGrpoAlgorithm
+from mmrl.algorithms.gpg import GpgAlgorithm
 from mmrl.algorithms.grpo import GrpoAlgorithm
 from mmrl.algorithms.gspo import GspoAlgorithm
 from mmrl.algorithms.opo import OpoAlgorithm
@@ -17,6 +18,7 @@ from mmrl.config.algorithm import AlgorithmConfig
 ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "cispo": CispoAlgorithm,
     "dr_grpo": DrGrpoAlgorithm,
+    "gpg": GpgAlgorithm,
     "grpo": GrpoAlgorithm,
     "gspo": GspoAlgorithm,
     "opo": OpoAlgorithm,

@@ -135,8 +135,26 @@ class OpoConfig(ClippedPolicyConfig):
     """How token losses are added up; the paper's gradient is of a whole response, so its tokens are summed."""
 
 
+class GpgConfig(PolicyGradientConfig):
+    """Group policy gradient (arXiv 2504.02546): plain REINFORCE, scaled up for groups that teach nothing."""
+
+    type: Literal["gpg"] = "gpg"
+    """Which algorithm this is."""
+    loss_aggregation: LossAggregation = "token_mean"
+    """How token losses are added up; the paper's is the mean over tokens."""
+
+    @model_validator(mode="after")
+    def _scale_stands_for_dropping(self) -> GpgConfig:
+        if self.drop_groups_without_spread:
+            raise ValueError(
+                "drop_groups_without_spread: true does not go with algorithm 'gpg', whose advantages are already scaled "
+                "up for groups without spread; use false, or another algorithm such as 'dr_grpo'"
+            )
+        return self
+
+
 AlgorithmConfig = Annotated[
-    CispoConfig | DrGrpoConfig | GrpoConfig | GspoConfig | OpoConfig | RlooConfig | SapoConfig,
+    CispoConfig | DrGrpoConfig | GpgConfig | GrpoConfig | GspoConfig | OpoConfig | RlooConfig | SapoConfig,
     Field(discriminator="type"),
 ]
 
@@ -145,6 +163,7 @@ __all__ = [
     "CispoConfig",
     "ClippedPolicyConfig",
     "DrGrpoConfig",
+    "GpgConfig",
     "GrpoConfig",
     "GspoConfig",
     "KlConfig",
