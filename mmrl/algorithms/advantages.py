@@ -53,3 +53,12 @@ def length_weighted_advantages(returns: Tensor, lengths: Tensor) -> Tensor:
     if not has_spread(returns) or not lengths.any():
         return torch.zeros_like(returns)
     return returns - (lengths * returns).sum() / lengths.sum()
+
+
+def best_lead_advantages(returns: Tensor) -> Tensor:
+    """pass@k (arXiv 2503.19595): best - second best for the best response, 0 for the others; zeros without spread."""
+    advantages = torch.zeros_like(returns)
+    if has_spread(returns):
+        best, second = returns.topk(2).values
+        advantages[returns.argmax()] = best - second
+    return advantages

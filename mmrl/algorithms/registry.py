@@ -11,6 +11,7 @@ from mmrl.algorithms.gpg import GpgAlgorithm
 from mmrl.algorithms.grpo import GrpoAlgorithm
 from mmrl.algorithms.gspo import GspoAlgorithm
 from mmrl.algorithms.opo import OpoAlgorithm
+from mmrl.algorithms.pass_at_k import PassAtKAlgorithm
 from mmrl.algorithms.rloo import RlooAlgorithm
 from mmrl.algorithms.sapo import SapoAlgorithm
 from mmrl.config.algorithm import AlgorithmConfig
@@ -22,6 +23,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "grpo": GrpoAlgorithm,
     "gspo": GspoAlgorithm,
     "opo": OpoAlgorithm,
+    "pass_at_k": PassAtKAlgorithm,
     "rloo": RlooAlgorithm,
     "sapo": SapoAlgorithm,
 }

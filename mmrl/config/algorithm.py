@@ -153,8 +153,25 @@ class GpgConfig(PolicyGradientConfig):
         return self
 
 
+class PassAtKConfig(ClippedPolicyConfig):
+    """Training for the best of a group (arXiv 2503.19595): only the best response learns, by its lead."""
+
+    type: Literal["pass_at_k"] = "pass_at_k"
+    """Which algorithm this is."""
+    loss_aggregation: LossAggregation = "sequence_mean_token_sum"
+    """How token losses are added up; the paper's gradient is of a whole response, so its tokens are summed."""
+
+
 AlgorithmConfig = Annotated[
-    CispoConfig | DrGrpoConfig | GpgConfig | GrpoConfig | GspoConfig | OpoConfig | RlooConfig | SapoConfig,
+    CispoConfig
+    | DrGrpoConfig
+    | GpgConfig
+    | GrpoConfig
+    | GspoConfig
+    | OpoConfig
+    | PassAtKConfig
+    | RlooConfig
+    | SapoConfig,
     Field(discriminator="type"),
 ]
 
@@ -170,6 +187,7 @@ __all__ = [
     "KlEstimator",
     "LossAggregation",
     "OpoConfig",
+    "PassAtKConfig",
     "PolicyGradientConfig",
     "RlooConfig",
     "SapoConfig",
