@@ -21,8 +21,12 @@ _MIN_LAST_WIDTH = 24
 
 def print_json(data: Any) -> None:
     """Data as indented JSON: dataclasses and pydantic models as objects (secrets of configs
-    left out), paths as text, NaN and infinities as null."""
-    print(json.dumps(_jsonable(data), indent=2, ensure_ascii=False, allow_nan=False))
+    left out), paths as text, NaN and infinities as null.
+
+    Characters that a terminal might obey are escaped, which JSON reads back as they were.
+    """
+    text = json.dumps(_jsonable(data), indent=2, ensure_ascii=False, allow_nan=False)
+    print("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text))
 
 
 def print_table(rows: Sequence[Mapping[str, Any] | Sequence[Any]], columns: Sequence[str]) -> None:

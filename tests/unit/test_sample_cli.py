@@ -19,7 +19,7 @@ from mmrl.cli.app import main
 from mmrl.data.images import ImageStore
 from mmrl.types import ImageRef
 
-EVIL = "\x1b]0;owned\x07\x1b[2J [red]not markup[/red] :smile: \u202ereversed"
+EVIL = "\x1b]0;owned\x07\x1b[2J [red]not markup[/red] :smile: \u202ereversed \x9b2J 数字"
 
 
 @pytest.fixture
@@ -152,6 +152,12 @@ def test_show_as_json_holds_prompt_images_and_responses_by_reward(
     assert "token_ids" not in best
 
 
+def test_json_escapes_what_a_terminal_might_obey(capsys: pytest.CaptureFixture[str], run_dir: Path) -> None:
+    _, out, _ = call(capsys, "show", str(run_dir), "--step", "2", "--group", "0", "--json")
+    assert all(character.isprintable() or character == "\n" for character in out)
+    assert r":smile: \u202ereversed \u009b2J 数字" in out
+
+
 def test_tokens_come_when_asked_for(capsys: pytest.CaptureFixture[str], run_dir: Path) -> None:
     shown = call_json(capsys, "show", str(run_dir), "--step", "2", "--group", "1", "--tokens")
     (only,) = shown["groups"]
@@ -184,7 +190,7 @@ def test_show_as_text_puts_the_best_response_first(
 
 def test_text_of_the_model_is_printed_inert(capsys: pytest.CaptureFixture[str], run_dir: Path) -> None:
     _, out, _ = call(capsys, "show", str(run_dir), "--step", "2", "--group", "0")
-    assert r"    \x1b]0;owned\x07\x1b[2J [red]not markup[/red] :smile: \u202ereversed" in out.splitlines()
+    assert r"    \x1b]0;owned\x07\x1b[2J [red]not markup[/red] :smile: \u202ereversed \x9b2J 数字" in out.splitlines()
     assert "\x1b" not in out, "no colour where stdout is no terminal"
 
 
