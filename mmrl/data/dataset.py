@@ -14,9 +14,8 @@ from mmrl.data.files import NAME_PATTERN
 from mmrl.data.images import ImageStore
 from mmrl.data.ingest import read_valid
 from mmrl.data.registry import DatasetRegistry
-from mmrl.data.serialise import sample_to_dict
+from mmrl.data.serialise import canonical, sample_to_dict
 from mmrl.data.sources import find_sources, nearest_hint, pick_split
-from mmrl.data.storage import canonical
 from mmrl.errors import DataError, NotFoundError
 from mmrl.types import ImageRef, Sample
 

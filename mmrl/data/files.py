@@ -36,8 +36,9 @@ def write_bytes(path: Path, data: bytes) -> None:
         try:
             temporary.write_bytes(data)
             temporary.replace(path)
-        finally:
+        except BaseException:
             temporary.unlink(missing_ok=True)
+            raise
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from PIL import Image
 
 from mmrl.data.image_forms import resolve_image
 from mmrl.data.rows import RawRow, RowError, RowProblem, describe
+from mmrl.data.serialise import canonical
 from mmrl.data.turns import PLACEHOLDER, PROMPT_COLUMNS, InlineImage, Slot, Turn, prompt_column, read_turns
 from mmrl.errors import DataError
 from mmrl.types import ContentPart, ImagePart, ImageRef, Message, Sample, TextPart
@@ -43,8 +44,7 @@ def make_sample(messages: tuple[Message, ...], answer: str | None, meta: Mapping
         "messages": [[message.role, [_part_key(part) for part in message.content]] for message in messages],
         "answer": answer,
     }
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return Sample(hashlib.sha256(text.encode("utf-8")).hexdigest()[:16], messages, answer, meta)
+    return Sample(hashlib.sha256(canonical(content).encode("utf-8")).hexdigest()[:16], messages, answer, meta)
 
 
 def _sample(values: Mapping[str, Any], *, file: str, split: str, root: Path, add_image: ImageSink) -> Sample:

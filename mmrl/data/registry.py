@@ -21,8 +21,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mmrl.config.base import home
 from mmrl.data.files import NAME_PATTERN, explain_write_errors, folder_in_progress, locked, write_bytes
+from mmrl.data.serialise import canonical
 from mmrl.data.sources import check_split_name, nearest_hint
-from mmrl.data.storage import SplitInfo, canonical, read_split, write_split
+from mmrl.data.storage import SplitInfo, read_split, write_split
 from mmrl.errors import DataError, NotFoundError
 from mmrl.types import Sample
 

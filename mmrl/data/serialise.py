@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from mmrl.types import ContentPart, ImagePart, ImageRef, Message, Sample, TextPart
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True, allow_nan=False)
+
+
+def canonical(value: Any) -> str:
+    """JSON with sorted keys and no spaces: equal values give equal text."""
+    return _ENCODER.encode(value)
 
 
 def sample_to_dict(sample: Sample) -> dict[str, Any]:

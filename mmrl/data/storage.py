@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from mmrl.data.files import explain_write_errors
-from mmrl.data.serialise import sample_from_dict, sample_to_dict
+from mmrl.data.serialise import canonical, sample_from_dict, sample_to_dict
 from mmrl.errors import DataError
 from mmrl.types import Sample
 
@@ -82,18 +82,17 @@ def read_split(path: Path, *, start: int = 0, stop: int | None = None) -> Iterat
         raise DataError(f"{path} is damaged or missing ({error}); add the data set again") from error
 
 
-def canonical(value: Any) -> str:
-    """JSON with sorted keys and no spaces: equal values give equal text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-
-
 def _columns(sample: Sample) -> dict[str, Any]:
     values = sample_to_dict(sample)
+    try:
+        meta = canonical(values["meta"])
+    except (TypeError, ValueError) as error:
+        raise DataError(f"sample {sample.id}: its meta may hold JSON values only, and no NaN: {error}") from error
     return {
         "id": sample.id,
         "messages": canonical(values["messages"]),
         "answer": sample.answer,
-        "meta": canonical(values["meta"]),
+        "meta": meta,
         "images": [image.sha256 for image in sample.images],
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -148,6 +149,24 @@ def test_many_rows_are_read_by_range_in_order() -> None:
     assert texts == [str(index) for index in range(998, 2002)]
     assert len(list(registry.read(info, "train"))) == 2500
     assert [each.messages[0].text for each in load_dataset("q", limit=3)] == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), b"bytes"])
+def test_meta_that_is_no_json_is_refused(value: object) -> None:
+    odd = make_sample((Message("user", (TextPart("a"),)),), None, {"x": value})
+    with pytest.raises(DataError, match=r"its meta may hold JSON values only"):
+        register("q", {"train": [odd]}, source="test")
+    assert not DatasetRegistry().has("q")
+
+
+def test_splits_that_are_added_at_the_same_time_are_all_kept() -> None:
+    def add(split: str) -> None:
+        register("q", {split: [sample(split)]}, source="test")
+
+    splits = [f"split{index}" for index in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, splits))
+    assert list(DatasetRegistry().find("q").splits) == splits
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", ".hidden", "a b", "x" * 101])
