@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.representer import SafeRepresenter
 
 from mmrl.config.nodes import Origin, Scalar
 from mmrl.config.run import RunConfig
@@ -27,6 +28,7 @@ def plain_config(config: RunConfig) -> dict[str, Any]:
 def dump_yaml(config: RunConfig) -> str:
     """The whole config as YAML 1.2 that `load_config` reads back to an equal config, but for its secrets."""
     yaml = YAML(typ="safe", pure=True)
+    yaml.Representer = _Representer
     yaml.default_flow_style = False
     yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.allow_unicode = True
@@ -41,10 +43,27 @@ def value_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(value_text(item) for item in value)}]"
     if isinstance(value, str):
-        return value if _is_plain(value) else json.dumps(value, ensure_ascii=False)
+        return value if _is_plain(value) else _quoted(value)
     if isinstance(value, float):
         return repr(value)
     return json.dumps(value, ensure_ascii=False)
+
+
+class _Representer(SafeRepresenter):
+    """Text with characters that YAML's plain and single-quoted styles would fold or drop goes into double quotes."""
+
+    def represent_text(self, data: str) -> Any:
+        is_safe = all(char.isprintable() or char == "\n" for char in data)
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if is_safe else '"')
+
+
+_Representer.add_representer(str, _Representer.represent_text)
+
+
+def _quoted(text: str) -> str:
+    """In double quotes, what cannot be printed as an escape."""
+    escaped = json.dumps(text, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in escaped)
 
 
 def _is_plain(text: str) -> bool:

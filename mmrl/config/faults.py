@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from mmrl.config.nodes import MapNode, Node, Path, dotted, find, nearest, plain
 from mmrl.config.schema import field_at, models_at, path_of
-from mmrl.config.secrets import redact_under
+from mmrl.config.secrets import redact_at
 from mmrl.config.suggestions import suggest
 from mmrl.errors import ConfigError
 
@@ -54,7 +54,7 @@ def fault_line(root: Node, path: Path, text: str, source: str) -> str:
 
 def shown(value: Any, path: Path) -> str:
     """A value as a message quotes it: short, and without secrets."""
-    text = repr(redact_under(str(path[-1]) if path else "", value))
+    text = repr(redact_at(path, value))
     text = {"None": "null", "True": "true", "False": "false"}.get(text, text)
     return text if len(text) <= 80 else f"{text[:77]}…"
 

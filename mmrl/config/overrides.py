@@ -10,7 +10,7 @@ from typing import Any
 from mmrl.config.nodes import ListNode, MapNode, Node, Origin, Path, Scalar, child, dotted, plain
 from mmrl.config.run import RunConfig
 from mmrl.config.schema import default_node, step
-from mmrl.config.secrets import redact, redact_under
+from mmrl.config.secrets import redact, redact_at, redact_under
 from mmrl.config.yaml_text import read_yaml
 from mmrl.errors import ConfigError
 
@@ -96,7 +96,8 @@ def _put(node: Node, override: Override, depth: int, value: Node) -> None:
             node.origin = override.origin
     else:
         raise ConfigError(
-            f"{override.origin}: {above} is a value ({node.value!r}, set by {node.origin}) and has no keys; "
+            f"{override.origin}: {above} is a value ({redact_at(override.path, node.value)!r}, set by {node.origin}) "
+            "and has no keys; "
             f"write '{above}=VALUE'"
         )
 
@@ -108,7 +109,7 @@ def _count(number: int) -> str:
 def _shown(key: str, path: Path, value: str, node: Node) -> str:
     """The override as it may be shown: as typed, or without its value if that holds a secret."""
     data = plain(node)
-    is_secret = redact_under(str(path[-1]), data) != data or redact(value) != value
+    is_secret = redact_at(path, data) != data or redact(value) != value
     return f"{key}=<redacted>" if is_secret else f"{key}={value.strip()}"
 
 

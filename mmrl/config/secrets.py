@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +37,13 @@ def redact(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(redact(item) for item in value)
     return _SECRET_TEXT.sub(REDACTED, value) if isinstance(value, str) else value
+
+
+def redact_at(path: Sequence[str | int], value: Any) -> Any:
+    """`value` as it may be shown at a path: not at all if any key on the way to it is that of a secret."""
+    if any(is_secret_key(str(part)) for part in path) and value is not None:
+        return REDACTED
+    return redact(value)
 
 
 def redact_under(key: str, value: Any) -> Any:

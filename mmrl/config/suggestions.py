@@ -110,12 +110,13 @@ def suggest(key: str, siblings: tuple[str, ...]) -> str:
 
 def _elsewhere(key: str, name: str) -> list[str]:
     """Up to three keys of other groups: of that very name, else like the whole dotted key, else of a like name."""
+    others = [known for known in known_keys() if not key.startswith(f"{known}.")]
     by_name: dict[str, list[str]] = {}
-    for known in known_keys():
+    for known in others:
         by_name.setdefault(known.rpartition(".")[2], []).append(known)
     if name in by_name:
         return by_name[name][:3]
-    near = get_close_matches(key, known_keys(), n=1, cutoff=0.75)
+    near = get_close_matches(key, others, n=1, cutoff=0.75)
     if near:
         return near
     return [known for match in get_close_matches(name, by_name, n=1, cutoff=0.8) for known in by_name[match][:3]]

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from ruamel.yaml.reader import ReaderError
 
 from mmrl.config.nodes import ListNode, MapNode, Node, Origin, Scalar
 from mmrl.errors import ConfigError
 
-MAX_NODES = 100_000
+MAX_NODES = 20_000
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = ("str", "timestamp")  # YAML 1.2 has no dates: they are text
 OriginOfLine = Callable[[int], Origin]
@@ -33,8 +34,13 @@ def read_yaml(text: str, origin_of_line: OriginOfLine) -> Node | None:
         raise ConfigError(
             f"{origin_of_line(line).where}: not valid YAML at column {column}: {problem}{hint}"
         ) from error
-    except YAMLError as error:
-        raise ConfigError(f"{origin_of_line(1).where}: not valid YAML: {str(error).strip()}") from error
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        character = f"U+{ord(text[error.position]):04X}"
+        raise ConfigError(
+            f"{origin_of_line(line).where}: not valid YAML: character {character} is not allowed; remove it, or write "
+            "it as an escape in double quotes"
+        ) from error
     return _Builder(origin_of_line).build(document, ()) if document is not None else None
 
 

@@ -1,0 +1,98 @@
+"""Secrets in a config leave it nowhere: not in dumps, listings, error messages or a repr."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from config_files import write_config
+
+from mmrl.config import dump_yaml, load_config, plain_config
+from mmrl.config.secrets import REDACTED, is_secret_key, redact
+from mmrl.errors import ConfigError
+
+KEY = "fake-key-1234567890"
+FUNCTION = f"{{type: function, path: f.py, arguments: {{api_key: {KEY}, judge: {{auth-token: {KEY}, url: here}}}}}}"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "api_key",
+        "apikey",
+        "API-KEY",
+        "openaiApiKey",
+        "hf_token",
+        "token",
+        "password",
+        "db_password",
+        "client_secret",
+        "secret_key",
+        "AWS_ACCESS_KEY",
+        "private_key",
+        "credentials",
+        "Authorization",
+        "secrets",
+        "api_keys",
+    ],
+)
+def test_keys_of_secrets_are_known(key: str) -> None:
+    assert is_secret_key(key)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["max_prompt_tokens", "tokens", "eos_token", "pad_token", "key", "keywords", "keep", "train", "monkey", "author"],
+)
+def test_other_keys_are_no_secrets(key: str) -> None:
+    assert not is_secret_key(key)
+
+
+def test_every_key_of_a_run_config_is_shown() -> None:
+    from mmrl.config.schema import known_keys
+
+    assert [key for key in known_keys() if is_secret_key(key.rpartition(".")[2])] == []
+
+
+def test_secrets_reach_the_reward_but_no_output(tmp_path: Path) -> None:
+    loaded = load_config(write_config(tmp_path), [f"reward=[{FUNCTION}]"])
+    assert loaded.config.reward[0].arguments["api_key"] == KEY  # type: ignore[union-attr]
+    outputs = [dump_yaml(loaded.config), str(plain_config(loaded.config)), repr(loaded), str(loaded.config)]
+    outputs += [f"{leaf.value} {leaf.origin}" for leaf in loaded.leaves]
+    assert KEY not in "\n".join(outputs)
+    arguments = plain_config(loaded.config)["reward"][0]["arguments"]
+    assert arguments == {"api_key": REDACTED, "judge": {"auth-token": REDACTED, "url": "here"}}
+
+
+def test_a_dump_without_secrets_can_be_loaded_again(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(dump_yaml(load_config(write_config(tmp_path), [f"reward=[{FUNCTION}]"]).config))
+    assert load_config(path).config.reward[0].arguments["api_key"] == REDACTED  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [f"model.api_key={KEY}"],
+        ["model.api_key", KEY],
+        [f"reward=[{FUNCTION}]", "reward.0.weight=x"],
+        [f"reward=[{FUNCTION}]", f"reward.0.arguments.api_key.x={KEY}"],
+        [f"optim={{password: {KEY}}}"],
+        [f"name={{token: {KEY}}}"],
+    ],
+)
+def test_error_messages_show_no_secret(tmp_path: Path, overrides: list[str]) -> None:
+    with pytest.raises(ConfigError) as error:
+        load_config(write_config(tmp_path), overrides)
+    assert KEY not in str(error.value)
+
+
+def test_secrets_are_known_by_their_form_too() -> None:
+    texts = ["https://user:pass@host/x", "sk-abcdefghijklmnop1234", "hf_abcdefghijklmnopqrst", "Bearer abc.def.ghi"]
+    assert redact(texts) == [f"https://{REDACTED}@host/x", REDACTED, REDACTED, f"Bearer {REDACTED}"]
+    assert redact("s3://bucket/a:b") == "s3://bucket/a:b"
+
+
+def test_nothing_but_secrets_is_changed() -> None:
+    data = {"a": [1, 2.5, None, True, {"token": None, "password": ""}], "b": ("x",)}
+    assert redact(data) == data
