@@ -20,7 +20,8 @@ _END_OF_ANSWER = re.compile(r"[.;!?](?=\s|$)|,?\s+(?:because|since|as|which|so|w
 
 class MathReward(Reward):
     """1 or 0. The answer is read from the last box (or the last boxes together, where the reference has as many
-    elements), else from the last 'Answer:' or 'answer is', else from the last formula or number.
+    elements), else from the last 'Answer:' or 'answer is', else from the last formula or number, unless a box was
+    begun.
 
     Comparing may take for ever on some input, so it runs under a deadline; an error inside it counts as 'not equal'.
     """
@@ -59,10 +60,12 @@ def find_answer(response: str, gold: MathAnswer) -> tuple[str, str] | None:
     response = normalise_width(response)
     if phrase := answer_after_phrase(response):
         return _leading_answer(phrase), "after 'answer'"
+    if "\\boxed" in response:
+        return None  # a box was begun, or only spoken of: whatever number stands there is not given as the answer
     if formulas := _FORMULA.findall(response):
         return next(filter(None, formulas[-1])).strip(), "the last formula"
     bare = unwrap(response.strip())
-    if bare and "\n" not in bare and "\\boxed" not in bare and not _PROSE.search(bare):
+    if bare and "\n" not in bare and not _PROSE.search(bare):
         return bare, "the whole response"
     numbers = _NUMBER.findall(response)
     return (numbers[-1].strip(), "the last number") if numbers else None

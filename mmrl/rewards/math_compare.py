@@ -89,7 +89,7 @@ def _values_equal(gold: MathAnswer, answer: MathAnswer) -> bool:
     if is_words(gold.text) or is_words(answer.text):
         return _word_key(gold.text) == _word_key(answer.text)
     if gold.is_equation != answer.is_equation and not (gold.is_relation or answer.is_relation):
-        return False
+        return answer.is_equation and _identity_ends_in(gold, answer)
     (gold_value, gold_unit), (value, unit) = split_unit(gold.text), split_unit(answer.text)
     if gold_unit != unit and _both_known(gold_unit, unit):
         return False
@@ -99,6 +99,12 @@ def _values_equal(gold: MathAnswer, answer: MathAnswer) -> bool:
     return (
         any(has_percent) and not all(has_percent) and _percent_equals(gold_value, value, gold_is_percent=has_percent[0])
     )
+
+
+def _identity_ends_in(gold: MathAnswer, answer: MathAnswer) -> bool:
+    """`x + 2 - 1 = x + 1` gives `x + 1`, since both sides are one; `2x + 1 = 5` does not give 5."""
+    sides = [side.strip() for side in answer.text.split("=")]
+    return all(_quantities_equal(side, sides[-1]) for side in sides) and _quantities_equal(gold.text, sides[-1])
 
 
 def _both_known(gold_unit: str | None, unit: str | None) -> bool:

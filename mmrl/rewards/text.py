@@ -10,17 +10,19 @@ _SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿ"
 _SUPERSCRIPT_TO_PLAIN = str.maketrans(_SUPERSCRIPTS, "0123456789+-n")
 _SUPERSCRIPT_RUN = re.compile(f"[{_SUPERSCRIPTS}]+")
 _PUNCTUATION = str.maketrans({"。": ".", "｡": ".", "、": ",", "､": ",", "【": "[", "】": "]", "−": "-", "\u00a0": " "})
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BOX = re.compile(r"\\(?:boxed|fbox|framebox)(?![a-zA-Z])")
 _BOX_SEPARATOR = re.compile(r"(?:[\s,;.$*]|\\[()\[\],;]|\\text\{\s*(?:and|or)\s*\}|and|or|和|或|以及)*")
 _ANSWER_PHRASE = re.compile(
     r"(?:\b(?:final|correct|right)\s+)?(?:\banswers?\b|\bchoice\b|答案)[*_`\s]*"
-    r"(?:\bis\b|\bare\b|应该是|应为|是|为|:|=)+[*_`]*(?:\s*(?:\bis\b|\bto\s+be\b|:|=))*",
+    r"(?:\bis\b|\bare\b|应该是|应为|是|为|[:：=])+[*_`]*(?:\s*(?:\bis\b|\bto\s+be\b|[:：=]))*",
     re.IGNORECASE,
 )
 _WRAPPER = re.compile(
     r"\\(?:text|textbf|textit|textrm|texttt|textnormal|mathrm|mathbf|mathit|mathsf|mathtt|mbox|boldsymbol|bm|emph"
     r"|operatorname|boxed|fbox)\s*\{"
 )
+_MAX_LAYERS = 20
 _PAIRS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), ("__", "__"), ("`", "`"))
 
 
@@ -42,12 +44,13 @@ def normalise_width(text: str) -> str:
 def find_boxes(text: str) -> list[Box]:
     """All complete outermost boxes in order; one that never closes, or that has no braces, is none."""
     boxes: list[Box] = []
+    closing_of = _brace_pairs(text)
     position = 0
     while match := _BOX.search(text, position):
         opening = match.end()
         while opening < len(text) and text[opening].isspace():
             opening += 1
-        closing = closing_brace(text, opening)
+        closing = closing_of.get(opening)
         if closing is None:
             position = match.end()
             continue
@@ -86,28 +89,29 @@ def answer_after_phrase(text: str) -> str | None:
 def unwrap(text: str) -> str:
     """The text without wrappers around the whole of it (`$...$`, `**...**`, `\\text{...}`, braces), without a closing
     full stop and without outer space."""
-    while True:
+    for _ in range(_MAX_LAYERS):
         bare = _unwrap_once(text.strip())
         if bare == text:
             return bare
         text = bare
+    return text
 
 
 def closing_brace(text: str, opening: int) -> int | None:
     """The position of the brace that closes the one at `opening`, or None; `\\{` and `\\}` do not count."""
-    if opening >= len(text) or text[opening] != "{":
-        return None
-    depth = 0
-    for position in range(opening, len(text)):
-        if text[position - 1 : position] == "\\" and text[position - 2 : position] != "\\\\":
-            continue
-        if text[position] == "{":
-            depth += 1
-        elif text[position] == "}":
-            depth -= 1
-            if depth == 0:
-                return position
-    return None
+    return _brace_pairs(text).get(opening)
+
+
+def _brace_pairs(text: str) -> dict[int, int]:
+    """The position of each closed opening brace with that of its closing one, in one pass."""
+    pairs: dict[int, int] = {}
+    open_braces: list[int] = []
+    for match in _BRACE.finditer(text):
+        if match.group() == "{":
+            open_braces.append(match.start())
+        elif match.group() == "}" and open_braces:
+            pairs[open_braces.pop()] = match.start()
+    return pairs
 
 
 def _unwrap_once(text: str) -> str:
