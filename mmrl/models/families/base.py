@@ -73,8 +73,16 @@ class Family(ABC):
     def attention_settings(self, name: str) -> Any:
         """What `attn_implementation` must be to give the language model, and only it, the attention of that name."""
 
+    def projectors(self, hf: Any) -> tuple[nn.Module, ...]:
+        """The modules that map the tower's features into the language model's space."""
+        return ()
+
     def encode_images(self, hf: Any, images: Sequence[PreparedImage]) -> ImageFeatures:
         """Features of all images from one call of the vision tower."""
+        raise NotImplementedError(f"{type(self).__name__} has no vision tower")
+
+    def vision_attention_pairs(self, hf: Any, grid_thw: tuple[int, int, int]) -> int:
+        """Pairs of patches that attend to each other in an image, summed over the tower's blocks."""
         raise NotImplementedError(f"{type(self).__name__} has no vision tower")
 
     def run(

@@ -49,6 +49,10 @@ class QwenVlFamily(Family):
         with torch.set_grad_enabled(needs_gradient and torch.is_grad_enabled()):
             return self.features(tower(patches, grid_thw=grids, return_dict=True))
 
+    def vision_attention_pairs(self, hf: Any, grid_thw: tuple[int, int, int]) -> int:
+        frames, rows, columns = grid_thw
+        return len(hf.model.visual.blocks) * frames * (rows * columns) ** 2
+
     def features(self, output: Any) -> ImageFeatures:
         return ImageFeatures(output.pooler_output)
 
