@@ -11,6 +11,7 @@ from torch import Tensor
 
 STD_EPSILON = 1e-6
 SPREAD_TOLERANCE = 1e-6
+WHITENING_EPSILON = 1e-8
 
 
 def has_spread(scores: Tensor) -> bool:
@@ -62,3 +63,14 @@ def best_lead_advantages(returns: Tensor) -> Tensor:
         best, second = returns.topk(2).values
         advantages[returns.argmax()] = best - second
     return advantages
+
+
+def whiten(values: Tensor, mask: Tensor) -> Tensor:
+    """(x - mean) / sqrt(variance + 1e-8) over the positions where mask is 1, zero elsewhere; variance with n - 1.
+
+    values, mask: of one shape. With fewer than two positions nothing is whitened.
+    """
+    counted = values[mask > 0]
+    if counted.numel() < 2:
+        return values * (mask > 0)
+    return torch.where(mask > 0, (values - counted.mean()) / (counted.var() + WHITENING_EPSILON).sqrt(), 0)

@@ -87,7 +87,8 @@ class Algorithm(ABC, Generic[ConfigT]):
         if not parts:
             return torch.zeros_like(batch.response_mask)
         advantages = torch.cat(self.batch_advantages(parts))
-        return (advantages.to(batch.response_mask.device)[:, None] * batch.response_mask).float()
+        tokens = advantages.to(batch.response_mask.device)[:, None] * batch.response_mask
+        return self.token_advantages(tokens, batch.response_mask).float()
 
     def objective(self, mini_batch: GroupBatch, *, response_limit: int, first_update: bool) -> PolicyObjective:
         """What the optimiser step over `mini_batch` minimises; its counts are fixed here, for any micro-batches.
@@ -100,6 +101,11 @@ class Algorithm(ABC, Generic[ConfigT]):
     def batch_advantages(self, groups: Sequence[GroupScores]) -> list[Tensor]:
         """One advantage for each response of each group, float64. Override where groups depend on each other."""
         return [self.group_advantages(group) for group in groups]
+
+    def token_advantages(self, advantages: Tensor, mask: Tensor) -> Tensor:
+        """The advantages of the whole batch, (B, T) float64, zero where mask is 0. Override where they are normalised
+        over the batch."""
+        return advantages
 
     @abstractmethod
     def group_advantages(self, group: GroupScores) -> Tensor:

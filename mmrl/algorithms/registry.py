@@ -12,6 +12,7 @@ from mmrl.algorithms.grpo import GrpoAlgorithm
 from mmrl.algorithms.gspo import GspoAlgorithm
 from mmrl.algorithms.opo import OpoAlgorithm
 from mmrl.algorithms.pass_at_k import PassAtKAlgorithm
+from mmrl.algorithms.reinforce_plus_plus_baseline import ReinforcePlusPlusBaselineAlgorithm
 from mmrl.algorithms.rloo import RlooAlgorithm
 from mmrl.algorithms.sapo import SapoAlgorithm
 from mmrl.config.algorithm import AlgorithmConfig
@@ -24,6 +25,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "gspo": GspoAlgorithm,
     "opo": OpoAlgorithm,
     "pass_at_k": PassAtKAlgorithm,
+    "reinforce_plus_plus_baseline": ReinforcePlusPlusBaselineAlgorithm,
     "rloo": RlooAlgorithm,
     "sapo": SapoAlgorithm,
 }

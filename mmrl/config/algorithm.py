@@ -147,8 +147,8 @@ class GpgConfig(PolicyGradientConfig):
     def _scale_stands_for_dropping(self) -> GpgConfig:
         if self.drop_groups_without_spread:
             raise ValueError(
-                "drop_groups_without_spread: true does not go with algorithm 'gpg', whose advantages are already scaled "
-                "up for groups without spread; use false, or another algorithm such as 'dr_grpo'"
+                "drop_groups_without_spread: true does not go with algorithm 'gpg', whose advantages are already "
+                "scaled up for groups without spread; use false, or another algorithm such as 'dr_grpo'"
             )
         return self
 
@@ -162,6 +162,15 @@ class PassAtKConfig(ClippedPolicyConfig):
     """How token losses are added up; the paper's gradient is of a whole response, so its tokens are summed."""
 
 
+class ReinforcePlusPlusBaselineConfig(ClippedPolicyConfig):
+    """REINFORCE++ with a group baseline (arXiv 2501.03262): centred in the group, normalised over the batch."""
+
+    type: Literal["reinforce_plus_plus_baseline"] = "reinforce_plus_plus_baseline"
+    """Which algorithm this is."""
+    loss_aggregation: LossAggregation = "token_mean"
+    """How token losses are added up; the paper's is the mean over tokens."""
+
+
 AlgorithmConfig = Annotated[
     CispoConfig
     | DrGrpoConfig
@@ -170,6 +179,7 @@ AlgorithmConfig = Annotated[
     | GspoConfig
     | OpoConfig
     | PassAtKConfig
+    | ReinforcePlusPlusBaselineConfig
     | RlooConfig
     | SapoConfig,
     Field(discriminator="type"),
@@ -189,6 +199,7 @@ __all__ = [
     "OpoConfig",
     "PassAtKConfig",
     "PolicyGradientConfig",
+    "ReinforcePlusPlusBaselineConfig",
     "RlooConfig",
     "SapoConfig",
 ]
