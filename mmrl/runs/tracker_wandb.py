@@ -39,7 +39,7 @@ class WandbTracker:
             dir=attempt_dir(self._run_dir, max(attempts(self._run_dir))),
             config=dict(config),
             mode=mode,
-            resume="allow" if mode == "online" else None,
+            resume="allow",
             reinit="create_new",
             settings=wandb.Settings(
                 silent=True, console="off", disable_git=True, disable_code=True, x_disable_meta=True
