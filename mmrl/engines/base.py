@@ -26,11 +26,36 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class RolloutStats:
+    """What one `generate` did.
+
+    prompt_tokens: tokens prefilled, images expanded, each prompt once. response_tokens: tokens kept of all responses.
+    decode_steps: forward passes after the prefills. decoded_rows: their rows in all, finished ones that had not left
+        their batch yet included.
+    prepare_s: seconds in templates and images; prefill_s, decode_s: in the model. flops: of prefill and decoding.
+    """
+
+    prompt_tokens: int
+    response_tokens: int
+    decode_steps: int
+    decoded_rows: int
+    prepare_s: float
+    prefill_s: float
+    decode_s: float
+    flops: float
+
+
 class RolloutEngine(Protocol):
     """Samples responses under one version of the weights."""
 
     @property
     def policy_version(self) -> int: ...
+
+    @property
+    def last_stats(self) -> RolloutStats | None:
+        """Of the last `generate`; None before the first."""
+        ...
 
     def generate(
         self, samples: Sequence[Sample], params: SamplingParams, *, num_responses: int, seed: int, step: int

@@ -1,0 +1,126 @@
+"""The decoding loop: rows over a prompt cache, one token a step, until every row has ended.
+
+Nothing in a step goes row by row except the search for stop strings, and the only wait for the device is for the rows
+that ended in it. Rows that ended stay in the batch as ballast until enough of it is ballast; then the rest moves on
+alone, which copies its cache once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmrl.engines.base import SamplingParams
+from mmrl.engines.sampling import draw_tokens
+from mmrl.engines.stopping import StopStrings
+from mmrl.models.policy import PolicyModel, Prefix
+
+RESERVED_TOKENS = 128
+"""Room made in the cache at a time, so that a high limit on responses does not take memory that they do not fill."""
+
+
+class ResponseRow(NamedTuple):
+    token_ids: list[int]
+    logprobs: list[float]
+    has_stopped: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Responses:
+    """R responses on the CPU, in the order of their seeds.
+
+    token_ids: (R, limit) int64. logprobs: (R, limit) float32. lengths: (R,) int64, what lies behind means nothing.
+    has_stopped: (R,) bool, ended by an end token or stop string. num_steps: forward passes; num_rows: rows in all of
+    them.
+    """
+
+    token_ids: Tensor
+    logprobs: Tensor
+    lengths: Tensor
+    has_stopped: Tensor
+    num_steps: int
+    num_rows: int
+
+    def rows(self) -> Iterator[ResponseRow]:
+        columns = (self.token_ids, self.logprobs, self.lengths, self.has_stopped)
+        whole = zip(*(column.tolist() for column in columns), strict=True)
+        for token_ids, logprobs, length, has_stopped in whole:
+            yield ResponseRow(token_ids[:length], logprobs[:length], has_stopped)
+
+
+def join(parts: Sequence[Responses]) -> Responses:
+    """Responses of one limit, part after part."""
+    return Responses(
+        token_ids=torch.cat([part.token_ids for part in parts]),
+        logprobs=torch.cat([part.logprobs for part in parts]),
+        lengths=torch.cat([part.lengths for part in parts]),
+        has_stopped=torch.cat([part.has_stopped for part in parts]),
+        num_steps=sum(part.num_steps for part in parts),
+        num_rows=sum(part.num_rows for part in parts),
+    )
+
+
+@torch.no_grad()
+def decode(
+    policy: PolicyModel,
+    prefix: Prefix,
+    seeds: Tensor,
+    params: SamplingParams,
+    *,
+    compact_below: float = 0.75,
+) -> Responses:
+    """One response for each row of `prefix`, whose tokens have all been forwarded.
+
+    seeds: (R,) int64, one a row. compact_below: share of rows still going under which the others leave the batch.
+    """
+    num_responses, limit, device = len(seeds), params.max_response_tokens, policy.device
+    token_ids = torch.zeros(num_responses, limit, dtype=torch.int64, device=device)
+    logprobs = torch.zeros(num_responses, limit, device=device)
+    lengths = torch.full((num_responses,), limit, device=device)
+    has_stopped = torch.zeros(num_responses, dtype=torch.bool, device=device)
+    stops = StopStrings(params.stop, policy.prompts.decode)
+    end_ids = torch.tensor(sorted(policy.end_token_ids), dtype=torch.int64, device=device)
+
+    responses = torch.arange(num_responses, device=device)
+    seeds, hidden, num_steps, num_rows, reserved = seeds.to(device), prefix.last_hidden, 0, 0, 0
+    for position in range(limit):
+        drawn, chosen = draw_tokens(policy.log_probs_of(hidden, params.temperature), params, seeds, position)
+        token_ids[responses, position] = drawn
+        logprobs[responses, position] = chosen
+        ended = torch.isin(drawn, end_ids)
+        if stops:
+            ended |= _completes_stop(stops, token_ids, responses, position, has_stopped)
+        lengths[responses] = torch.where(ended & ~has_stopped[responses], position + 1, lengths[responses])
+        has_stopped[responses] |= ended
+        if position + 1 == limit:
+            break
+        going = torch.nonzero(~has_stopped[responses])[:, 0]
+        if not len(going):
+            break
+        if len(going) < compact_below * len(responses):
+            prefix, responses, seeds, drawn = prefix.select(going), responses[going], seeds[going], drawn[going]
+        if reserved == 0:
+            reserved = min(RESERVED_TOKENS, limit - 1 - position)
+            prefix = prefix.reserve(reserved)
+        states, prefix = policy.extend(prefix, drawn[:, None])
+        hidden, reserved = states[:, 0], reserved - 1
+        num_steps, num_rows = num_steps + 1, num_rows + len(responses)
+    return Responses(token_ids.cpu(), logprobs.cpu(), lengths.cpu(), has_stopped.cpu(), num_steps, num_rows)
+
+
+def _completes_stop(
+    stops: StopStrings, token_ids: Tensor, responses: Tensor, position: int, has_stopped: Tensor
+) -> Tensor:
+    """(rows,) bool: rows still going whose token at `position` completes a stop string."""
+    first = max(0, position + 1 - stops.num_last_tokens)
+    going = torch.nonzero(~has_stopped[responses])[:, 0]
+    last_ids = token_ids[responses[going], first : position + 1].tolist()
+    candidates = going[[index for index, ids in enumerate(last_ids) if stops.within(ids)]]
+    whole_ids = token_ids[responses[candidates], : position + 1].tolist()
+    completes = torch.zeros(len(responses), dtype=torch.bool, device=responses.device)
+    completes[candidates] = torch.tensor([stops.within(ids) for ids in whole_ids], dtype=torch.bool).to(completes)
+    return completes

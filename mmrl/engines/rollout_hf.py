@@ -1,0 +1,200 @@
+"""The rollout engine `hf`: samples with the policy itself.
+
+`generate` takes samples this way: templates and images (`PromptProcessor`) -> waves of prompts that are sampled
+together -> each prompt prefilled once, its cache shared by its group -> tokens drawn one at a time (`decoding`,
+`sampling`) -> `Rollout`s. Sampler and actor ask the same `PolicyModel` for the same distribution.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from itertools import islice
+
+import torch
+
+from mmrl.batch import PreparedPrompt
+from mmrl.config.run import RolloutConfig
+from mmrl.engines.base import NamedWeights, RolloutStats, SamplingParams
+from mmrl.engines.decoding import ResponseRow, Responses, decode, join
+from mmrl.engines.load_weights import load_named_weights
+from mmrl.engines.sampling import check_params, response_seed
+from mmrl.errors import ConfigError, MmrlError, ModelError, RunFailedError
+from mmrl.models.flops import forward_flops
+from mmrl.models.policy import PolicyModel
+from mmrl.types import Rollout, RolloutGroup, Sample
+
+MAX_PREFILL_TOKENS = 16384
+"""Most prompt tokens, padding included, in one forward pass."""
+
+
+class HfRollout:
+    """Meets `engines.base.RolloutEngine` with a Hugging Face model on one device.
+
+    policy: the actor's own model, or a copy. config: of it `max_batch_rows` counts.
+    shares_weights: whether `policy` is the very model that is trained; `update_weights` then has nothing to copy.
+    """
+
+    def __init__(
+        self,
+        policy: PolicyModel,
+        config: RolloutConfig,
+        *,
+        shares_weights: bool = True,
+        policy_version: int = 0,
+        max_prefill_tokens: int = MAX_PREFILL_TOKENS,
+    ) -> None:
+        self._policy: PolicyModel | None = policy
+        self._shares_weights = shares_weights
+        self._policy_version = policy_version
+        self._max_batch_rows = config.max_batch_rows
+        self._max_prefill_tokens = max_prefill_tokens
+        self._last_stats: RolloutStats | None = None
+        self._weights_are_whole = True
+
+    @property
+    def policy_version(self) -> int:
+        return self._policy_version
+
+    @property
+    def last_stats(self) -> RolloutStats | None:
+        return self._last_stats
+
+    @torch.no_grad()
+    def generate(
+        self, samples: Sequence[Sample], params: SamplingParams, *, num_responses: int, seed: int, step: int
+    ) -> list[RolloutGroup]:
+        """`num_responses` rollouts for each sample, in order; see `engines.base.RolloutEngine`.
+
+        Raises ConfigError for params that cannot be sampled with, RunFailedError if the model's log-probabilities are
+        no numbers, and whatever preparing a prompt raises.
+        """
+        policy = self._usable_policy()
+        check_params(params)
+        if num_responses < 1:
+            raise ConfigError(f"num_responses must be at least 1 (got {num_responses})")
+        started = time.perf_counter()
+        stats: list[RolloutStats] = []
+        groups: list[RolloutGroup] = []
+        with policy.precision():
+            for prompts in self._waves(policy, samples, num_responses):
+                wave = samples[len(groups) : len(groups) + len(prompts)]
+                seeds = [[response_seed(seed, step, s.id, index) for index in range(num_responses)] for s in wave]
+                responses, wave_stats = self._sample(policy, prompts, seeds, params)
+                groups += self._groups(policy, wave, seeds, responses)
+                stats.append(wave_stats)
+        self._last_stats = _add_up(stats, total_s=time.perf_counter() - started)
+        return groups
+
+    def update_weights(self, weights: NamedWeights, version: int) -> None:
+        """Take every weight, and `version` for what is sampled from now on. No cache outlives a `generate`.
+
+        With shared weights there is nothing to take: the iterator is not read.
+        Raises ModelError naming weights that are missing, unknown or of another shape; the engine then samples
+        nothing until an update has gone through.
+        """
+        policy = self._open_policy()
+        if not self._shares_weights:
+            self._weights_are_whole = False
+            load_named_weights(policy, weights)
+            self._weights_are_whole = True
+        self._policy_version = version
+
+    def close(self) -> None:
+        """Lets the model go; one that is shared lives on with the actor."""
+        self._policy = None
+
+    def _open_policy(self) -> PolicyModel:
+        if self._policy is None:
+            raise MmrlError("rollout engine 'hf' is closed; make a new one")
+        return self._policy
+
+    def _usable_policy(self) -> PolicyModel:
+        if not self._weights_are_whole:
+            raise ModelError(
+                "rollout engine 'hf': its last weight update failed half-way, so its weights are of no single version; "
+                "call update_weights again with all of them"
+            )
+        return self._open_policy()
+
+    def _waves(
+        self, policy: PolicyModel, samples: Sequence[Sample], num_responses: int
+    ) -> Iterator[list[PreparedPrompt]]:
+        """The samples' prompts in order, as many at a time as fit into one batch of responses and one prefill."""
+        prompts: list[PreparedPrompt] = []
+        longest = 0
+        for sample in samples:
+            prompt = policy.prompts.prepare(sample)
+            num_prompts, longest = len(prompts) + 1, max(longest, len(prompt))
+            is_full = num_prompts * num_responses > self._max_batch_rows
+            if prompts and (is_full or num_prompts * longest > self._max_prefill_tokens):
+                yield prompts
+                prompts, longest = [], len(prompt)
+            prompts.append(prompt)
+        if prompts:
+            yield prompts
+
+    def _sample(
+        self, policy: PolicyModel, prompts: list[PreparedPrompt], seeds: list[list[int]], params: SamplingParams
+    ) -> tuple[Responses, RolloutStats]:
+        """A response for each seed, in batches of at most `max_batch_rows` rows; the prompts are prefilled once."""
+        started = time.perf_counter()
+        prefix = policy.prefill(prompts)
+        prefilled = time.perf_counter()
+        row_seeds = torch.tensor(seeds)
+        prompt_of_row = torch.arange(len(prompts)).repeat_interleave(row_seeds.shape[1])
+        batches = zip(
+            prompt_of_row.split(self._max_batch_rows), row_seeds.flatten().split(self._max_batch_rows), strict=True
+        )
+        responses = join([decode(policy, prefix.expand(rows), row_seeds, params) for rows, row_seeds in batches])
+        return responses, RolloutStats(
+            prompt_tokens=sum(len(prompt) for prompt in prompts),
+            response_tokens=int(responses.lengths.sum()),
+            decode_steps=responses.num_steps,
+            decoded_rows=responses.num_rows,
+            prepare_s=0.0,
+            prefill_s=prefilled - started,
+            decode_s=time.perf_counter() - prefilled,
+            flops=forward_flops(policy, prompts, prompt_of_row.tolist(), responses.lengths.tolist()).total,
+        )
+
+    def _groups(
+        self, policy: PolicyModel, samples: Sequence[Sample], seeds: list[list[int]], responses: Responses
+    ) -> list[RolloutGroup]:
+        """`responses`, in the order of `seeds`, as groups of rollouts."""
+        rows = responses.rows()
+        groups = []
+        for sample, group_seeds in zip(samples, seeds, strict=True):
+            rollouts = [
+                self._rollout(policy, sample, index, seed, row)
+                for index, (seed, row) in enumerate(zip(group_seeds, islice(rows, len(group_seeds)), strict=True))
+            ]
+            groups.append(RolloutGroup(sample, tuple(rollouts)))
+        return groups
+
+    def _rollout(self, policy: PolicyModel, sample: Sample, index: int, seed: int, row: ResponseRow) -> Rollout:
+        if not all(map(math.isfinite, row.logprobs)):
+            raise RunFailedError(
+                f"sample {sample.id}, response {index}: the model's log-probabilities are not finite under policy "
+                f"version {self._policy_version}; its weights have diverged. Go on from an earlier checkpoint with a "
+                "lower optim.lr"
+            )
+        return Rollout(
+            sample_id=sample.id,
+            index=index,
+            token_ids=tuple(row.token_ids),
+            response_mask=(1,) * len(row.token_ids),
+            logprobs=tuple(row.logprobs),
+            finish_reason="stop" if row.has_stopped else "length",
+            text=policy.prompts.decode(row.token_ids),
+            policy_version=self._policy_version,
+            seed=seed,
+        )
+
+
+def _add_up(stats: Sequence[RolloutStats], *, total_s: float) -> RolloutStats:
+    """What is left of `total_s` was preparation."""
+    sums = {part.name: sum(getattr(wave, part.name) for wave in stats) for part in fields(RolloutStats)}
+    return RolloutStats(**sums | {"prepare_s": total_s - sums["prefill_s"] - sums["decode_s"]})
