@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mmrl.cli.output import JsonOption, note, print_json, print_table
+
 if TYPE_CHECKING:
     from mmrl.data.registry import DatasetInfo
     from mmrl.data.rows import RowError
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Add, list, show, validate and export data sets.")
 
 PathArgument = Annotated[Path, typer.Argument(help="A file (jsonl, json, parquet, csv) or a folder.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 SplitOption = Annotated[
     str | None, typer.Option(help="Name of a file's split (default: its stem, or train), or the one split of a folder.")
 ]
@@ -35,16 +36,17 @@ def add(
 ) -> None:
     """Check every row and register the data set; bad rows are listed and refused."""
     from mmrl.data.ingest import add_dataset
+    from mmrl.runs.inert import inert
 
     added = add_dataset(path, name=name, split=split, skip_bad=skip_bad)
     if json:
-        _print_json(
+        print_json(
             _info(added.info)
             | {"skipped": [asdict(error) for error in added.skipped], "warnings": list(added.warnings)}
         )
         return
     for line in (*_error_lines("left out", added.skipped), *(f"warning: {line}" for line in added.warnings)):
-        typer.echo(line, err=True)
+        note(inert(line))
     typer.echo(f"{added.info.name} version {added.info.version}: {_splits(added.info)}")
 
 
@@ -55,13 +57,16 @@ def list_datasets(json: JsonOption = False) -> None:
 
     datasets = DatasetRegistry().all()
     if json:
-        _print_json({"datasets": [_info(info) for info in datasets]})
+        print_json({"datasets": [_info(info) for info in datasets]})
         return
-    width = max((len(info.name) for info in datasets), default=0)
-    for info in datasets:
-        typer.echo(f"{info.name:<{width}}  {info.version}  {_splits(info)}")
     if not datasets:
-        typer.echo("no data sets yet; `mmrl dataset add PATH --name NAME` adds one", err=True)
+        note("no data sets yet; `mmrl dataset add PATH --name NAME` adds one")
+        return
+    rows = [
+        {"name": info.name, "version": info.version, "splits": _splits(info), "bytes": info.num_bytes}
+        for info in datasets
+    ]
+    print_table(rows, list(rows[0]))
 
 
 @app.command()
@@ -73,33 +78,35 @@ def show(
     """Show samples as a run sees them."""
     from mmrl.data import load_dataset
     from mmrl.data.serialise import image_to_dict, sample_to_dict
+    from mmrl.runs.inert import inert
 
     start, stop = _parse_rows(rows)
     dataset = load_dataset(ref, limit=stop)
     samples = dataset[start:stop]
     if json:
         shown = [sample_to_dict(each) | {"images": [image_to_dict(image) for image in each.images]} for each in samples]
-        _print_json({"name": dataset.name, "split": dataset.split, "version": dataset.version, "rows": shown})
+        print_json({"name": dataset.name, "split": dataset.split, "version": dataset.version, "rows": shown})
         return
     typer.echo(f"{dataset.name} @{dataset.split} version {dataset.version}")
     for number, sample in enumerate(samples, start=start):
-        typer.echo(_sample_text(number, sample))
+        typer.echo(inert(_sample_text(number, sample)))
 
 
 @app.command()
 def validate(path: PathArgument, split: SplitOption = None, json: JsonOption = False) -> None:
     """Read every row and report the bad ones; registers and writes nothing. Exit code 1 if there are any."""
     from mmrl.data.ingest import validate as survey_of
+    from mmrl.runs.inert import inert
 
     survey = survey_of(path, split=split)
     if json:
         errors = [asdict(error) for error in survey.errors]
-        _print_json(
+        print_json(
             {"rows": survey.num_rows, "valid": survey.num_valid, "errors": errors, "warnings": survey.warnings()}
         )
     else:
         for line in (*_error_lines("bad", survey.errors), *(f"warning: {line}" for line in survey.warnings())):
-            typer.echo(line)
+            typer.echo(inert(line))
         typer.echo(f"{survey.num_valid} of {survey.num_rows} rows are valid")
     if survey.errors:
         raise typer.Exit(1)
@@ -125,7 +132,7 @@ def export(
     splits: dict[str, Iterable[Sample]] = {each: registry.read(info, each) for each in wanted}
     export_samples(splits, out, store=ImageStore())
     if json:
-        _print_json({"name": name, "version": info.version, "out": str(out), "splits": list(splits)})
+        print_json({"name": name, "version": info.version, "out": str(out), "splits": list(splits)})
     else:
         typer.echo(f"wrote {', '.join(splits)} of {name} to {out}")
 
@@ -168,7 +175,3 @@ def _message_text(message: Message) -> str:
         else part.text
         for part in message.content
     )
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    typer.echo(json_module.dumps(value, ensure_ascii=False, indent=2))

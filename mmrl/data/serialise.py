@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mmrl.types import ContentPart, ImagePart, ImageRef, Message, Sample, TextPart
@@ -17,13 +17,10 @@ def canonical(value: Any) -> str:
 
 
 def sample_to_dict(sample: Sample) -> dict[str, Any]:
-    """{id, messages: [{role, content: [{type, text} or {type, sha256, size: [width, height]}]}], answer, meta}"""
+    """{id, messages, answer, meta}, the messages as below."""
     return {
         "id": sample.id,
-        "messages": [
-            {"role": message.role, "content": [_part_to_dict(part) for part in message.content]}
-            for message in sample.messages
-        ],
+        "messages": messages_to_json(sample.messages),
         "answer": sample.answer,
         "meta": dict(sample.meta),
     }
@@ -31,11 +28,19 @@ def sample_to_dict(sample: Sample) -> dict[str, Any]:
 
 def sample_from_dict(values: Mapping[str, Any]) -> Sample:
     """The sample that `sample_to_dict` wrote."""
-    messages = tuple(
-        Message(message["role"], tuple(_part_from_dict(part) for part in message["content"]))
-        for message in values["messages"]
-    )
-    return Sample(values["id"], messages, values["answer"], values["meta"])
+    return Sample(values["id"], messages_from_json(values["messages"]), values["answer"], values["meta"])
+
+
+def messages_to_json(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """[{role, content: [{type: text, text} or {type: image, sha256, width, height}]}]"""
+    return [
+        {"role": message.role, "content": [_part_to_json(part) for part in message.content]} for message in messages
+    ]
+
+
+def messages_from_json(rows: Iterable[Mapping[str, Any]]) -> tuple[Message, ...]:
+    """The messages that `messages_to_json` wrote."""
+    return tuple(Message(row["role"], tuple(_part_from_json(part) for part in row["content"])) for row in rows)
 
 
 def image_to_dict(image: ImageRef) -> dict[str, Any]:
@@ -43,14 +48,14 @@ def image_to_dict(image: ImageRef) -> dict[str, Any]:
     return {"sha256": image.sha256, "size": [image.width, image.height]}
 
 
-def _part_to_dict(part: ContentPart) -> dict[str, Any]:
+def _part_to_json(part: ContentPart) -> dict[str, Any]:
     if isinstance(part, TextPart):
         return {"type": "text", "text": part.text}
-    return {"type": "image", **image_to_dict(part.image)}
+    image = part.image
+    return {"type": "image", "sha256": image.sha256, "width": image.width, "height": image.height}
 
 
-def _part_from_dict(part: Mapping[str, Any]) -> ContentPart:
+def _part_from_json(part: Mapping[str, Any]) -> ContentPart:
     if part["type"] == "text":
         return TextPart(part["text"])
-    width, height = part["size"]
-    return ImagePart(ImageRef(part["sha256"], width, height))
+    return ImagePart(ImageRef(part["sha256"], part["width"], part["height"]))

@@ -46,7 +46,9 @@ def test_added_data_set_is_listed_with_its_splits(file: Path) -> None:
     assert (added["name"], added["num_rows"], added["skipped"]) == ("six", 6, [])
     assert added["splits"]["train"]["num_images"] == 6
     assert data_of("list")["datasets"][0]["version"] == added["version"]
-    assert run("list").stdout == f"six  {added['version']}  train 6 rows\n"
+    header, line = run("list").stdout.splitlines()
+    assert header.split() == ["name", "version", "splits", "bytes"]
+    assert line.split() == ["six", added["version"], "train", "6", "rows", str(added["num_bytes"])]
 
 
 def test_list_of_nothing_prints_nothing_but_a_hint() -> None:
@@ -69,6 +71,13 @@ def test_show_prints_the_rows_that_are_asked_for(file: Path) -> None:
     text = run("show", "six", "--rows", "0:1").stdout
     assert f"user: [image 32x32 {sample.images[0].sha256[:12]}]0?" in text
     assert "answer: 0" in text
+
+
+def test_text_of_rows_cannot_command_the_terminal(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "b.jsonl", {"prompt": "red \x1b[31m \u202e"})
+    shown = run("show", path)
+    assert "user: red \\x1b[31m \\u202e" in shown.stdout
+    assert "\x1b" not in shown.stdout + run("show", path, "--json").stdout
 
 
 @pytest.mark.parametrize("rows", ["5", "3:3", "a:b", "-1:2", "4:2"])
