@@ -1,0 +1,61 @@
+"""Fixtures that several packages share. Heavy libraries are imported when a fixture is used, not before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """`tiny_model(family, **options)`: the folder of a tiny model, built once a session; not to be written into."""
+    from mmrl.models.tiny import build_tiny
+
+    built: dict[tuple[Any, ...], Path] = {}
+
+    def build(family: str = "qwen2_5_vl", **options: Any) -> Path:
+        key = (family, *sorted(options.items()))
+        if key not in built:
+            built[key] = build_tiny(family, tmp_path_factory.mktemp("model") / family, **options)
+        return built[key]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def image_store(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """An image store of the test session's own."""
+    from mmrl.data.images import ImageStore
+
+    return ImageStore(tmp_path_factory.mktemp("images"))
+
+
+@pytest.fixture(scope="session")
+def pictures(image_store: Any) -> tuple[Any, ...]:
+    """Three noise images in `image_store`: 56x56, 84x112 and 240x140 pixels (width x height)."""
+    import numpy as np
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    sizes = [(56, 56), (112, 84), (140, 240)]
+    return tuple(image_store.add(Image.fromarray(draw.integers(0, 256, (*size, 3), dtype=np.uint8))) for size in sizes)
+
+
+@pytest.fixture
+def tiny_policy(tiny_model: Callable[..., Path], image_store: Any) -> Callable[..., Any]:
+    """`tiny_policy(family, **settings of ModelConfig)`: a policy loaded afresh, float32, its images in `image_store`."""
+    from mmrl.config.run import ImageConfig, ModelConfig
+    from mmrl.models.policy import load_policy
+
+    def load(family: str = "qwen2_5_vl", *, trainable: bool = True, **settings: Any) -> Any:
+        config = ModelConfig(path=str(tiny_model(family)), **{"dtype": "float32", "device": "cpu"} | settings)
+        return load_policy(config, ImageConfig(), store=image_store, trainable=trainable)
+
+    return load
