@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmrl.batch import GroupBatch, TokenStats
 from mmrl.config.run import OptimConfig, TrainConfig
@@ -28,11 +28,8 @@ from mmrl.engines.optimizer import (
     set_learning_rate,
 )
 from mmrl.engines.passes import logprobs_without_gradient
-from mmrl.engines.weights import checkpoint_weights
 from mmrl.errors import RunFailedError
-
-if TYPE_CHECKING:
-    from mmrl.models.policy import PolicyModel
+from mmrl.models.policy import PolicyModel, named_weights
 
 logger = logging.getLogger(__name__)
 
@@ -109,8 +106,8 @@ class HfActor:
         }
 
     def weights(self) -> NamedWeights:
-        """Name as in a saved checkpoint and full tensor of each weight, tied ones once; see `checkpoint_weights`."""
-        return checkpoint_weights(self.policy.hf)
+        """Name as in a saved checkpoint and full tensor of each weight, tied ones once; detached, not copied."""
+        return named_weights(self.policy)
 
     def state_dict(self) -> dict[str, Any]:
         """Optimiser moments by parameter name and the count of updates; the weights are saved with the policy."""

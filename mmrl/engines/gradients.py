@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,9 +19,7 @@ from mmrl.engines.base import Objective
 from mmrl.engines.metric_sums import MetricSums
 from mmrl.engines.micro_batches import num_forwarded_tokens, num_real_tokens, split_by_tokens
 from mmrl.engines.optimizer import gradient_norm
-
-if TYPE_CHECKING:
-    from mmrl.models.policy import PolicyModel
+from mmrl.models.policy import PolicyModel
 
 
 class NotFiniteError(Exception):

@@ -11,14 +11,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mmrl.batch import GroupBatch
-
-ForwardPath = Literal["prefix", "plain"]
+from mmrl.models.policy import ForwardPath
 
 
 def split_by_tokens(batch: GroupBatch, budget: int, *, path: ForwardPath = "prefix") -> list[GroupBatch]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from mmrl.batch import GroupBatch, TokenStats
 from mmrl.config.run import TrainConfig
 from mmrl.engines.micro_batches import plan_micro_batches
-
-if TYPE_CHECKING:
-    from mmrl.models.policy import PolicyModel
+from mmrl.models.policy import PolicyModel
 
 
 @torch.no_grad()

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from mmrl.batch import GroupBatch
 from mmrl.config.run import TrainConfig
 from mmrl.engines.passes import logprobs_without_gradient
-
-if TYPE_CHECKING:
-    from mmrl.models.policy import PolicyModel
+from mmrl.models.policy import PolicyModel
 
 
 class Reference:
