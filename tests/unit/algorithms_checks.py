@@ -91,7 +91,7 @@ def check_random_batches(
         output, actual = run(config, groups, first_update=first_update)
         assert output.loss.item() == pytest.approx(loss, rel=1e-5, abs=1e-6), (seed, config)
         expected = oracle.padded(gradient, actual.shape[1])
-        torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-6, msg=f"batch {seed}, {config}")
+        assert torch.allclose(actual, expected, rtol=1e-5, atol=1e-6), (seed, config, actual, expected)
         for name, (total, _) in output.sums.items():
             totals[name] = totals.get(name, 0.0) + total
     return totals

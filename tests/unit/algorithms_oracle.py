@@ -191,7 +191,8 @@ def grpo_advantages(groups: Groups, config: Any) -> list[list[float]]:
         returns = penalised_returns(group, config)
         if without_spread([row.score for row in group]) or without_spread(returns):
             return [0.0] * len(group)
-        return [(value - fmean(returns)) / (stdev(returns) + 1e-6) for value in returns]
+        mean, spread = fmean(returns), stdev(returns) + 1e-6
+        return [(value - mean) / spread for value in returns]
 
     return [of_group(group) for group in groups]
 
@@ -201,7 +202,8 @@ def dr_grpo_advantages(groups: Groups, config: Any) -> list[list[float]]:
         returns = penalised_returns(group, config)
         if without_spread(returns):
             return [0.0] * len(group)
-        return [value - fmean(returns) for value in returns]
+        mean = fmean(returns)
+        return [value - mean for value in returns]
 
     return [of_group(group) for group in groups]
 
