@@ -41,6 +41,8 @@ def report_failure(error: Exception, words: Sequence[str]) -> int:
     from mmrl.runs.inert import inert
 
     message = str(error) if isinstance(error, MmrlError) else describe(error, words)
+    if "disk" not in message and any(_is_full_disk(one) for one in _chain(error)):
+        message = f"disk full: {message}"
     if is_debugging():
         traceback.print_exception(error, file=sys.stderr)
     print(f"error: {inert(message)}", file=sys.stderr)

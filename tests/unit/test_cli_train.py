@@ -18,7 +18,7 @@ from config_files import write_config
 
 from mmrl.cli.app import main
 from mmrl.cli.run import folder_name
-from mmrl.errors import ConflictError, DataError
+from mmrl.errors import ConflictError, DataError, RunFailedError
 
 
 @dataclass
@@ -120,6 +120,12 @@ def out_of_memory() -> Exception:
     return type("OutOfMemoryError", (RuntimeError,), {})("CUDA out of memory. Tried to allocate 2 GiB")
 
 
+def full_disk_told_by_the_trainer() -> Exception:
+    error = RunFailedError("the run in /r failed: No space left on device (/r/ev)")
+    error.__cause__ = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/r/ev")
+    return error
+
+
 @pytest.mark.parametrize(
     ("make_error", "code", "message"),
     [
@@ -130,6 +136,7 @@ def out_of_memory() -> Exception:
             6,
             "disk full: no space left to write /r/ev",
         ),
+        (full_disk_told_by_the_trainer, 6, "error: disk full: the run in /r failed: No space left on device (/r/ev)"),
         (lambda: RuntimeError("I/O error: No space left on device (os error 28)"), 6, "no space left to write "),
         (
             out_of_memory,

@@ -14,6 +14,8 @@ from mmrl.config.comparing import diff_configs
 from mmrl.config.nodes import Origin
 from mmrl.errors import ConfigError, NotFoundError
 
+ROOT = Path(__file__).parents[2]
+
 
 def test_each_value_has_the_origin_that_set_it(tmp_path: Path) -> None:
     path = write_config(tmp_path, "train:\n  steps: 100\noptim: {lr: 1e-5}\n")
@@ -192,3 +194,16 @@ def test_importing_the_config_is_quick_and_brings_no_torch() -> None:
     done, seconds = run_timed([sys.executable, "-c", code])
     assert done.stdout.strip() == "[]", done.stderr
     assert seconds < 0.5
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("**/*.yaml")), ids=lambda path: path.name)
+def test_every_config_of_the_repository_loads(path: Path) -> None:
+    assert load_config(path).config.name
+
+
+def test_the_example_in_the_manual_loads(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    example = text.split("```yaml\n")[1].split("```")[0]
+    config = load_config(write_config(tmp_path, base=example)).config
+    assert [reward.part_name for reward in config.reward] == ["exact", "length"]
+    assert config.optim.lr == 1e-5
