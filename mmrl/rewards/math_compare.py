@@ -17,7 +17,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 
 from mmrl.rewards.latex import strip_text_commands, text_key
 from mmrl.rewards.math_answer import MathAnswer, is_words
-from mmrl.rewards.numbers import PlainNumber, read_number
+from mmrl.rewards.numbers import PlainNumber, has_huge_power, read_number
 from mmrl.rewards.units import is_known_unit, split_unit
 
 for _noisy in ("math_verify.parser", "math_verify.grader", "latex2sympy2_extended.math_normalization"):
@@ -177,6 +177,11 @@ def _symbolically_equal(gold: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _to_sympy(text: str) -> Any | None:
-    """The expression of a tidied text, None where it does not parse. Its own timeout stays off: that uses signals."""
-    parsed = parse(f"${text}$", _SYNTAX, fallback_mode="no_fallback", parsing_timeout=None) if text.strip() else []
+    """The expression of a tidied text, None where it does not parse or is too large to work out.
+
+    The timeout of math-verify stays off: it uses signals.
+    """
+    if not text.strip() or has_huge_power(text):
+        return None
+    parsed = parse(f"${text}$", _SYNTAX, fallback_mode="no_fallback", parsing_timeout=None)
     return parsed[0] if parsed else None

@@ -10,8 +10,12 @@ RELATIVE_TOLERANCE = Fraction(1, 10**6)
 """A decimal equals what it stands for to this share of it: 0.333333 is 1/3, 0.3333 is not."""
 
 _MAX_DIGITS = 400
+_MAX_POWER_DIGITS = 4000
 _INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _DECIMAL = re.compile(rf"(?P<sign>[+-]?)\s*(?P<digits>{_INTEGER}(?:\.\d*)?|\.\d+)")
+_INTEGER_POWER = re.compile(
+    r"(?<![\d.])(?P<base>\d{1,4000})\s*\^\s*(?:\{\s*(?P<braced>\d{1,9})\s*\}|(?P<bare>\d))(?!\s*\^)"
+)
 _POWER = re.compile(r"(?P<base>[^\\]*?)\s*(?:\\times|\\cdot)\s*10\s*\^\s*\{?\s*(?P<exponent>[+-]?\d{1,3})\s*\}?")
 _FRACTION = re.compile(
     r"(?P<sign>[+-]?)\s*(?P<whole>\d+\s*(?=\\frac)|\d+\s+(?=\d+\s*/))?"
@@ -50,6 +54,16 @@ def read_number(text: str) -> PlainNumber | None:
         base = read_number(match["base"])
         return base and PlainNumber(base.value * Fraction(10) ** int(match["exponent"]), base.is_rounded)
     return None
+
+
+def has_huge_power(text: str) -> bool:
+    """Whether a power of plain numbers, worked out from the innermost, has thousands of digits: SymPy would try."""
+    while match := _INTEGER_POWER.search(text):
+        base, exponent = match["base"], int(match["braced"] or match["bare"])
+        if len(base) * exponent > _MAX_POWER_DIGITS:
+            return True
+        text = f"{text[: match.start()]}{int(base) ** exponent} {text[match.end() :]}"
+    return False
 
 
 def _read_fraction(match: re.Match[str]) -> PlainNumber | None:

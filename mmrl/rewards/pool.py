@@ -5,6 +5,7 @@ A server that dies is started anew and given the unfinished jobs once more; if t
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import multiprocessing
@@ -14,7 +15,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
-from multiprocessing.connection import Connection
 
 from mmrl.errors import ConfigError, MmrlError
 from mmrl.rewards.outcome import Outcome
@@ -33,7 +33,7 @@ _logger = logging.getLogger(__name__)
 
 
 class RewardPool:
-    """Scores jobs in processes with deadlines. One call of `run` at a time; a context manager.
+    """Scores jobs in processes with deadlines. One batch of jobs at a time; a context manager.
 
     Raises:
         ConfigError: a user's function does not load; names each.
@@ -42,27 +42,38 @@ class RewardPool:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
+        self._ids = itertools.count()
+        self._jobs: list[Job] = []
+        self._outcomes: dict[int, Outcome] = {}
+        self._problem: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._start()
 
-    def run(self, jobs: Sequence[Job]) -> list[Outcome]:
-        """The outcome of each job, in order."""
-        outcomes: dict[int, Outcome] = {}
-        for is_last_try in (False, True):
-            unfinished = [job for job in jobs if job.id not in outcomes]
-            if not unfinished:
-                break
-            if self._process is None:
-                self._start()
-            problem = self._collect(unfinished, outcomes)
-            if problem is not None:
-                _logger.warning("the reward processes failed (%s)%s", problem, "" if is_last_try else "; trying again")
-                self.close()
-        lost = Outcome(error="the reward processes failed twice while it was waiting or running")
-        return [outcomes.get(job.id, lost) for job in jobs]
+    def new_job(self, source: int, pickled_item: bytes, deadline_s: float) -> Job:
+        return Job(next(self._ids), source, pickled_item, deadline_s)
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        """Send jobs off. They run while the caller does something else, until it collects them."""
+        self._jobs, self._outcomes = list(jobs), {}
+        if self._process is None:
+            self._start()
+        self._problem = self._send(self._jobs)
+
+    def collect(self) -> list[Outcome]:
+        """Wait for the outcome of each job that was submitted last, in their order."""
+        problem = self._problem or self._receive()
+        if problem is not None:
+            _logger.warning("the reward processes failed (%s); trying again", problem)
+            self.close()
+            self._start()
+            problem = self._send([job for job in self._jobs if job.id not in self._outcomes]) or self._receive()
+        if problem is not None:
+            self.close()
+        lost = Outcome(error=f"the reward processes failed twice while it was waiting or running ({problem})")
+        return [self._outcomes.get(job.id, lost) for job in self._jobs]
 
     def close(self) -> None:
-        """End the server, every worker and whatever they forked. The next `run` starts anew."""
+        """End the server, every worker and whatever they forked. The next `submit` starts anew."""
         if self._process is None:
             return
         self._connection.close()
@@ -85,7 +96,14 @@ class RewardPool:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by `close`)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    _BOOT,
+                    json.dumps([str(folder) for folder in sys.path]),
+                    str(theirs.fileno()),
+                ],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -105,35 +123,40 @@ class RewardPool:
                 return self._connection.recv()
             trouble = f"they did not load within {LOAD_TIMEOUT_S:g} s; look for a reward function's slow import"
         except (EOFError, OSError):
-            trouble = "their server process ended: " + (self._last_error() or "it left no message")
+            trouble = self._last_error()
         self.close()
         raise MmrlError(f"the reward processes did not start: {trouble}")
 
-    def _collect(self, jobs: Sequence[Job], outcomes: dict[int, Outcome]) -> str | None:
-        """Send the jobs and receive until each has its outcome; what went wrong where some have not."""
-        patience_s = max(job.deadline_s for job in jobs) + LOAD_TIMEOUT_S
-        waiting = {job.id for job in jobs}
+    def _send(self, jobs: Sequence[Job]) -> str | None:
+        """What went wrong, if anything."""
         try:
             for start in range(0, len(jobs), _BATCH):
                 self._connection.send(jobs[start : start + _BATCH])
+        except OSError:
+            return self._last_error()
+        return None
+
+    def _receive(self) -> str | None:
+        """Take outcomes until each job has its own; what went wrong where some have not."""
+        patience_s = max((job.deadline_s for job in self._jobs), default=0.0) + LOAD_TIMEOUT_S
+        waiting = {job.id for job in self._jobs} - self._outcomes.keys()
+        try:
             while waiting:
                 if not self._connection.poll(patience_s):
                     return f"no outcome came for {patience_s:g} s"
                 job_id, outcome = self._connection.recv()
-                outcomes[job_id] = outcome
-                waiting.discard(job_id)
+                if job_id in waiting:  # an interrupted batch may have left some behind
+                    self._outcomes[job_id] = outcome
+                    waiting.discard(job_id)
         except (EOFError, OSError):
-            return self._last_error() or "their server process ended without a message"
+            return self._last_error()
         return None
 
     def _last_error(self) -> str:
-        """The last line that the server wrote to its standard error."""
+        """The last line that the server, which has ended, wrote to its standard error."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_STOP_TIMEOUT_S)
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
-
-
-__all__ = ["LOAD_TIMEOUT_S", "Connection", "Job", "RewardPool", "Setup"]
+        return lines[-1] if lines else "their server process ended without a message"

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +24,7 @@ from mmrl.rewards.metrics import reward_metrics
 from mmrl.rewards.outcome import Outcome, attempt
 from mmrl.rewards.pool import RewardPool
 from mmrl.rewards.registry import REWARDS, build_reward
-from mmrl.rewards.server import Job, Setup
+from mmrl.rewards.server import Setup
 from mmrl.rewards.worker import RewardSource
 from mmrl.types import RewardPart, RewardResult, Rollout, RolloutGroup, Sample
 
@@ -107,30 +106,33 @@ class RewardRunner:
     def _score_items(self, items: Sequence[RewardItem]) -> list[RewardResult]:
         if not items:
             return []
-        with ThreadPoolExecutor(1) as background:
-            from_pool = background.submit(self._run_pool, items)
-            columns = {
-                part.name: [attempt(part.local, item) for item in items]
-                for part in self._parts
-                if part.local is not None
-            }
-            columns |= from_pool.result()
+        self._send_off(items)
+        columns = {
+            part.name: [attempt(part.local, item) for item in items] for part in self._parts if part.local is not None
+        }
+        columns |= self._take_back(len(items))
         rows = zip(*(columns[part.name] for part in self._parts), strict=True)
         return [_result(self._parts, row, item) for row, item in zip(rows, items, strict=True)]
 
-    def _run_pool(self, items: Sequence[RewardItem]) -> dict[str, list[Outcome]]:
-        """The outcomes of each isolated reward, in the order of the items."""
+    def _send_off(self, items: Sequence[RewardItem]) -> None:
+        if self._pool is None:
+            return
+        pickled = [pickle.dumps(item) for item in items]
+        self._pool.submit(
+            [
+                self._pool.new_job(source, item, part.deadline_s)
+                for source, part in enumerate(self._isolated)
+                for item in pickled
+            ]
+        )
+
+    def _take_back(self, num_items: int) -> dict[str, list[Outcome]]:
+        """The outcomes of each isolated reward, in the order of the items that were sent off."""
         if self._pool is None:
             return {}
-        pickled = [pickle.dumps(item) for item in items]
-        jobs = [
-            Job(source * len(items) + position, source, item, part.deadline_s)
-            for source, part in enumerate(self._isolated)
-            for position, item in enumerate(pickled)
-        ]
-        outcomes = self._pool.run(jobs)
+        outcomes = self._pool.collect()
         return {
-            part.name: outcomes[source * len(items) : (source + 1) * len(items)]
+            part.name: outcomes[source * num_items : (source + 1) * num_items]
             for source, part in enumerate(self._isolated)
         }
 
@@ -166,11 +168,11 @@ def _part_of_function(function: Callable[..., Any]) -> _Part:
     own_name = str(getattr(function, "__name__", type(function).__name__))
     name = options.name or own_name.replace("<lambda>", "function")
     label = f"reward '{name}'"
-    here = UserFunction(function, label)
+    here = UserFunction(function, repr(name))
     if not options.isolated:
         return _Part(name, options.weight, label, local=here)
     try:
-        source = RewardSource.from_function(function, label)
+        source = RewardSource.from_function(function, repr(name))
     except Exception as error:
         _logger.warning(
             "%s cannot be sent to another process (%s: %s); it runs in this one, where nothing stops it if it hangs",

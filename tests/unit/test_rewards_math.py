@@ -68,6 +68,8 @@ def score(gold: str, response: str) -> Score:
         ("5 apples", r"\boxed{5}"),
         (r"30^\circ", r"\boxed{30}"),
         ("30°", r"\boxed{30\text{ degrees}}"),
+        (r"2^{2^3}", r"\boxed{256}"),
+        (r"2003^{2002^{2001}}", r"\boxed{2003^{2002^{2001}}}"),
         # expressions
         (r"2\sqrt{3}", r"\boxed{\sqrt{12}}"),
         (r"\frac{\sqrt{3}}{2}", r"\boxed{\sqrt3/2}"),
@@ -142,6 +144,9 @@ def test_equal_answers_score_one(gold: str, response: str) -> None:
         ("x<3", r"\boxed{(-\infty,3]}"),
         (r"(-\infty,-1)\cup(1,\infty)", r"\boxed{(-\infty,1)\cup(1,\infty)}"),
         (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\boxed{\begin{pmatrix}2\\1\end{pmatrix}}"),
+        ("9", r"\boxed{2003^{2002^{2001}}}"),
+        ("9", r"\boxed{9^{9^{9^{9}}}+1}"),
+        ("9", r"\boxed{10^{100000}}"),
         ("D", "Answer: C"),
         ("7", ""),
         ("7", "   \n"),
