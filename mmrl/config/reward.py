@@ -62,8 +62,9 @@ class FormatRewardConfig(RewardBase):
 
     type: Literal["format"] = "format"
     """Which reward function this is."""
-    pattern: str = r"(?s).*\\boxed\{.+\}.*"
-    """Regular expression that the whole response must match."""
+    pattern: str = r"(?s).*\\boxed(\{(?:[^{}\\]|\\.|(?1))+\}).*"
+    """Regular expression (of the `regex` package) that the whole response must match; if not given, it must hold a
+    closed \\boxed{...} with something in it."""
     timeout_s: float = Field(1.0, gt=0)
     """Seconds for the matching of one response; then it counts as failed."""
 

@@ -19,7 +19,16 @@ THINK = r"(?s)<think>.*</think>\s*<answer>.*</answer>"
 
 @pytest.mark.parametrize(
     ("response", "value"),
-    [("so\n\\boxed{7}\n", 1.0), (r"\boxed{7}", 1.0), (r"\boxed{}", 0.0), (r"\boxed 7", 0.0), ("7", 0.0), ("", 0.0)],
+    [
+        ("so\n\\boxed{7}\n", 1.0),
+        (r"\boxed{7}", 1.0),
+        (r"\boxed{}", 0.0),
+        (r"\boxed{\frac{1}{2}", 0.0),
+        (r"\boxed{\{\frac{1}{2}\}}", 1.0),
+        (r"\boxed 7", 0.0),
+        ("7", 0.0),
+        ("", 0.0),
+    ],
 )
 def test_the_default_format_asks_for_a_box(response: str, value: float) -> None:
     assert FormatReward(FormatRewardConfig()).score(item(response)).value == value
