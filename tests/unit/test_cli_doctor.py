@@ -121,25 +121,33 @@ def test_gpus_are_told_with_their_memory_or_why_there_are_none(monkeypatch: pyte
 
 def test_bfloat16_without_instructions_for_it_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(abilities, "cpu_features", lambda: {"avx2"})
-    by_name = {check.name: check for check in abilities.check_dtypes()}
+    torch = pytest.importorskip("torch")
+    by_name = {check.name: check for check in abilities.check_dtypes(torch)}
     assert by_name["float32 on cpu"].status == "ok"
     assert by_name["bfloat16 on cpu"].status == "warn"
-    assert by_name["bfloat16 on cpu"].fix == "on the CPU train with model.dtype=float32"
+    assert by_name["bfloat16 on cpu"].fix == "use model.dtype=float32"
     monkeypatch.setattr(abilities, "cpu_features", lambda: {"avx2", "avx512_bf16"})
-    assert {check.name: check.status for check in abilities.check_dtypes()}["bfloat16 on cpu"] == "ok"
+    assert {check.name: check.status for check in abilities.check_dtypes(torch)}["bfloat16 on cpu"] == "ok"
+
+
+def test_threads_are_held_against_cores() -> None:
+    assert abilities.check_threads(2, 2).status == "ok"
+    few, many = abilities.check_threads(1, 4), abilities.check_threads(8, 4)
+    assert (few.status, few.fix) == ("warn", "unset OMP_NUM_THREADS, or set it to 4, to use all cores")
+    assert (many.status, many.fix) == ("warn", "set OMP_NUM_THREADS=4: more threads than cores are slow")
 
 
 def test_a_computation_that_fails_is_a_warning_with_the_reason() -> None:
     def compute() -> None:
         raise RuntimeError("no kernel image\nmore")
 
-    check = abilities._dtype_check("bfloat16 on cuda", compute, "", "model.dtype=float32")
+    check = abilities._dtype_check("bfloat16 on cuda", compute)
     assert (check.status, check.detail) == ("warn", "will not work: RuntimeError: no kernel image")
 
 
 def test_a_broken_torch_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abilities, "_imports", lambda module: "OSError: libtorch.so: cannot open")
-    check = abilities.check_torch()
+    monkeypatch.setattr(abilities, "import_problem", lambda module: "OSError: libtorch.so: cannot open")
+    (check,) = abilities.check_training()
     assert check.status == "fail"
     assert "libtorch.so" in check.detail
     assert abilities.check_engine_hf().status == "fail"

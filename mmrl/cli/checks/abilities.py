@@ -20,17 +20,19 @@ _IMPORT_TIMEOUT_S = 120
 
 def check_abilities() -> list[Check]:
     """Training on each device and in each precision, the rollout engines, the trackers, the model hub."""
-    checks = [check_torch(), *(check_dtypes() if _imports("torch") is None else [])]
-    return [*checks, check_engine_hf(), check_engine_vllm(), *check_trackers(), check_hub()]
+    return [*check_training(), check_engine_hf(), check_engine_vllm(), *check_trackers(), check_hub()]
 
 
-def check_torch() -> Check:
-    problem = _imports("torch")
+def check_training() -> list[Check]:
+    problem = import_problem("torch")
     if problem is not None:
-        return _check("training", "fail", f"torch cannot be imported: {problem}", "pip install --force-reinstall torch")
-    import torch
+        detail = f"torch cannot be imported: {problem}"
+        return [_check("training", "fail", detail, "pip install --force-reinstall torch")]
+    torch = import_module("torch")
+    return [check_threads(torch.get_num_threads(), usable_cores()), *check_dtypes(torch)]
 
-    threads, cores = torch.get_num_threads(), usable_cores()
+
+def check_threads(threads: int, cores: int) -> Check:
     text = f"torch computes on {threads} of {cores} cores"
     if threads > cores:
         return _check("training", "warn", text, f"set OMP_NUM_THREADS={cores}: more threads than cores are slow")
@@ -39,27 +41,21 @@ def check_torch() -> Check:
     return _check("training", "ok", text)
 
 
-def check_dtypes() -> list[Check]:
+def check_dtypes(torch: Any) -> list[Check]:
     """float32 and bfloat16 on the CPU, bfloat16 on the GPU if there is one: one product forward and backward each."""
-    import torch
-
-    checks = [_dtype_check("float32 on cpu", lambda: _product("cpu", torch.float32), "", "model.device=cuda")]
     is_fast = bool(cpu_features() & _FAST_BFLOAT16)
-    speed = "by the processor's own instructions" if is_fast else "but slowly: the processor has none for bfloat16"
-    bfloat16 = _dtype_check("bfloat16 on cpu", lambda: _product("cpu", torch.bfloat16), speed, "model.dtype=float32")
-    if bfloat16.status == "ok" and not is_fast:
-        bfloat16 = _check(bfloat16.name, "warn", bfloat16.detail, "on the CPU train with model.dtype=float32")
-    checks.append(bfloat16)
+    checks = [
+        _dtype_check("float32 on cpu", lambda: _product(torch, "cpu", torch.float32), fix="use model.device=cuda"),
+        _dtype_check("bfloat16 on cpu", lambda: _product(torch, "cpu", torch.bfloat16), is_fast=is_fast),
+    ]
     if torch.cuda.is_available():
-        checks.append(
-            _dtype_check("bfloat16 on cuda", lambda: _product("cuda", torch.bfloat16), "", "model.dtype=float32")
-        )
+        checks.append(_dtype_check("bfloat16 on cuda", lambda: _product(torch, "cuda", torch.bfloat16)))
     return checks
 
 
 def check_engine_hf() -> Check:
     for module in ("transformers", "torchvision", "qwen_vl_utils"):
-        problem = _imports(module)
+        problem = import_problem(module)
         if problem is not None:
             fix = f"pip install --force-reinstall {module.replace('_', '-')}"
             return _check("rollout engine hf", "fail", f"{module} cannot be imported: {problem}", fix)
@@ -123,22 +119,24 @@ def _has_netrc_entry(host: str) -> bool:
         return False
 
 
-def _dtype_check(name: str, compute: Callable[[], None], note: str, instead: str) -> Check:
+def _dtype_check(
+    name: str, compute: Callable[[], None], *, is_fast: bool = True, fix: str = "use model.dtype=float32"
+) -> Check:
     try:
         compute()
     except Exception as error:
-        return _check(name, "warn", f"will not work: {_reason(error)}", f"use {instead}")
-    return _check(name, "ok", f"works, {note}" if note.startswith("by") else f"works {note}".strip())
+        return _check(name, "warn", f"will not work: {_reason(error)}", fix)
+    if not is_fast:
+        return _check(name, "warn", "works, but slowly: the processor has no instructions for it", fix)
+    return _check(name, "ok", "works")
 
 
-def _product(device: str, dtype: Any) -> None:
-    import torch
-
+def _product(torch: Any, device: str, dtype: Any) -> None:
     matrix = torch.ones(64, 64, device=device, dtype=dtype, requires_grad=True)
     (matrix @ matrix).sum().backward()
 
 
-def _imports(module: str) -> str | None:
+def import_problem(module: str) -> str | None:
     """None if the module can be imported, else why not. A broken install raises errors of many kinds."""
     try:
         import_module(module)
