@@ -80,3 +80,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except Exception as error:
         return report_failure(error, words)
     return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
