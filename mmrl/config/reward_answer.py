@@ -1,0 +1,46 @@
+"""Config of the rewards that compare an answer with the reference."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from mmrl.config.reward_base import RewardBase
+
+
+class ExactRewardConfig(RewardBase):
+    """1 if the extracted answer equals the reference as text, else 0."""
+
+    type: Literal["exact"] = "exact"
+    """Which reward function this is."""
+    ignore_case: bool = True
+    """Compare without regard to case."""
+    boxed: bool = True
+    """Read the answer from the last \\boxed{...}; otherwise the whole response is the answer."""
+
+
+class ChoiceRewardConfig(RewardBase):
+    """1 if the chosen letter equals the reference letter, else 0."""
+
+    type: Literal["choice"] = "choice"
+    """Which reward function this is."""
+    choices: str = "ABCDEFGHIJ"
+    """The letters that may be chosen."""
+
+    @field_validator("choices")
+    @classmethod
+    def _letters(cls, choices: str) -> str:
+        if not re.fullmatch(r"[A-Za-z]+", choices):
+            raise ValueError(f"choices must be letters written together, such as ABCD (got {choices!r})")
+        return choices
+
+
+class MathRewardConfig(RewardBase):
+    """1 if math-verify finds the answer equal to the reference, else 0."""
+
+    type: Literal["math"] = "math"
+    """Which reward function this is."""
+    timeout_s: float = Field(5.0, gt=0)
+    """Seconds for the grading of one response; then it counts as failed."""

@@ -1,0 +1,16 @@
+"""What the configs of all rewards share."""
+
+from __future__ import annotations
+
+from mmrl.config.base import ConfigModel
+
+
+class RewardBase(ConfigModel):
+    weight: float = 1.0
+    """Factor of this part in the total."""
+    name: str | None = None
+    """Name of this part in metrics and samples; the type if not given."""
+
+    @property
+    def part_name(self) -> str:
+        return str(self.name or self.type)  # type: ignore[attr-defined]
