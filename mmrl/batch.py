@@ -7,7 +7,7 @@ reference and critic take; `TokenStats` is what they give back; `LossOutput` is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -81,12 +81,6 @@ class GroupBatch:
 
     def with_(self, **tensors: Tensor) -> GroupBatch:
         return replace(self, **tensors)
-
-    def to(self, device: torch.device | str) -> GroupBatch:
-        """The same batch with its row tensors on `device`; pixel values move when they are forwarded."""
-        tensors = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "prompts"}
-        moved = {name: tensor.to(device) for name, tensor in tensors.items() if tensor is not None}
-        return replace(self, **moved)
 
     def select_rows(self, rows: Tensor) -> GroupBatch:
         """The given rows (sorted) with only the prompts that they use and only the columns that they need."""

@@ -29,6 +29,7 @@ from mmrl.engines.optimizer import (
 )
 from mmrl.engines.passes import logprobs_without_gradient
 from mmrl.errors import RunFailedError
+from mmrl.models.flops import step_flops
 from mmrl.models.policy import PolicyModel, named_weights
 
 logger = logging.getLogger(__name__)
@@ -85,9 +86,10 @@ class HfActor:
         """One optimiser step over `batch`.
 
         before_step: called between the backward passes and the optimiser; if it raises, the weights stay as they are.
-        Returns the objective's metrics, `grad_norm` (before clipping), `lr`, `num_micro_batches`,
-        `num_tokens` (each prompt once, and the responses), `padding_share` of the tokens forwarded, `flops`, and
-        `skipped_steps`: 1 where no token was sampled at all, so that there was nothing to learn from.
+        Returns the objective's metrics, `grad_norm` (before clipping), `lr`, `num_micro_batches`, `num_tokens` (each
+        prompt once, and the responses), `padding_share` of the tokens forwarded, `flops` (see `step_flops`; a prompt
+        forwarded again for another part of its group counts once), and `skipped_steps`: 1 where no token was sampled
+        at all, so that there was nothing to learn from; then the objective's metrics and the norm are missing.
         Raises RunFailedError, with the weights unchanged, if a loss or the gradient is not finite.
         """
         rate = learning_rate(self.step, self._optim, total_steps=self._total_steps)
@@ -101,7 +103,7 @@ class HfActor:
             "num_micro_batches": float(gradients.num_micro_batches),
             "num_tokens": float(num_real_tokens(batch)),
             "padding_share": gradients.padding_share,
-            "flops": gradients.flops,
+            "flops": step_flops(self.policy, batch, path=self._train.path),
             "skipped_steps": 0.0,
         }
 

@@ -75,7 +75,10 @@ class RolloutEngine(Protocol):
 
 
 class Objective(Protocol):
-    """What one optimiser step minimises; built by an algorithm for one mini-batch, so it knows the global counts."""
+    """What one optimiser step minimises; built by an algorithm for one mini-batch, so it knows the global counts.
+
+    The stats lie on the policy's device, the micro-batch where the mini-batch lies.
+    """
 
     needs_entropy: bool
 

@@ -34,14 +34,12 @@ class GradientPass:
     norm: the 2-norm of the gradient of all parameters together, a scalar.
     num_micro_batches: micro-batches that were forwarded.
     padding_share: share of padding in the tokens that were forwarded.
-    flops: of the forward and backward passes.
     """
 
     metrics: dict[str, float]
     norm: Tensor
     num_micro_batches: int
     padding_share: float
-    flops: float
 
 
 @dataclass(frozen=True)
@@ -55,24 +53,22 @@ class GradientAccumulator:
     def accumulate(self, batch: GroupBatch, objective: Objective) -> GradientPass:
         """One pass over `batch`. Raises NotFiniteError if the loss of a micro-batch or the gradient is not finite."""
         path = self.train.path
-        sums, num_micro_batches, num_forwarded, num_real, flops = MetricSums(), 0, 0, 0, 0.0
+        sums, num_micro_batches, num_forwarded, num_real = MetricSums(), 0, 0, 0
         for micro_batch, output in self._passes(batch, objective):
             sums.add(output)
             num_micro_batches += 1
             num_forwarded += num_forwarded_tokens(micro_batch, path=path)
             num_real += num_real_tokens(micro_batch, path=path)
-            flops += 0.0
         norm = gradient_norm(self.policy.parameters())
         if not torch.isfinite(norm):
             raise NotFiniteError(f"grad_norm is {float(norm)}, {self._find_bad_gradient(batch, objective)}")
-        return GradientPass(sums.metrics(), norm, num_micro_batches, 1 - num_real / max(num_forwarded, 1), flops)
+        return GradientPass(sums.metrics(), norm, num_micro_batches, 1 - num_real / max(num_forwarded, 1))
 
     def _passes(self, batch: GroupBatch, objective: Objective) -> Iterator[tuple[GroupBatch, LossOutput]]:
         """Forward and backward of each micro-batch in turn."""
         parts = split_by_tokens(batch, self.train.micro_batch_tokens, path=self.train.path)
         micro_batches = [part for part in parts if part.num_sampled_tokens > 0]
-        for index, on_host in enumerate(micro_batches, start=1):
-            micro_batch = on_host.to(self.policy.device)
+        for index, micro_batch in enumerate(micro_batches, start=1):
             stats = self.policy(
                 micro_batch,
                 temperature=self.temperature,
@@ -86,7 +82,7 @@ class GradientAccumulator:
                 raise NotFiniteError(f"loss is {loss} in {place}; {_inputs_not_finite(micro_batch, stats)}")
             if output.loss.requires_grad:
                 output.loss.backward()
-            yield on_host, output
+            yield micro_batch, output
 
     def _find_bad_gradient(self, batch: GroupBatch, objective: Objective) -> str:
         """Where a gradient stops being finite, found by going over the micro-batches once more."""

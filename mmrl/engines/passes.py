@@ -24,9 +24,7 @@ def logprobs_without_gradient(
         micro_batch = batch.select_rows(rows)
         if micro_batch.num_sampled_tokens == 0:
             continue
-        stats = policy(
-            micro_batch.to(policy.device), temperature=temperature, path=train.path, with_entropy=with_entropy
-        )
+        stats = policy(micro_batch, temperature=temperature, path=train.path, with_entropy=with_entropy)
         width = micro_batch.response_ids.shape[1]
         logprobs[rows, :width] = stats.logprobs.to(logprobs)
         if entropy is not None:

@@ -182,6 +182,18 @@ def actor_of(policy: PolicyModel, *, lr: float = 1e-3, **train) -> HfActor:
     )
 
 
+def test_flops_and_tokens_of_a_step_do_not_depend_on_the_budget(folders, store, samples):
+    found = []
+    for budget in (10_000, 200):
+        policy = load(folders[False], store)
+        batch = make_batch(policy, samples)
+        found.append(actor_of(policy, micro_batch_tokens=budget).train_step(batch, objective_of(batch)))
+    assert found[0]["num_micro_batches"] < found[1]["num_micro_batches"]
+    for name in ("flops", "num_tokens", "lr"):
+        assert found[0][name] == found[1][name] > 0
+    assert found[1]["padding_share"] < found[0]["padding_share"] < 1
+
+
 def objective_of(batch: GroupBatch):
     return build_algorithm(ALGORITHMS[0]).objective(batch, response_limit=LIMIT, first_update=False)
 
