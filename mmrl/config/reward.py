@@ -9,7 +9,15 @@ from pydantic import Field
 from mmrl.config.base import PathText
 from mmrl.config.reward_answer import ChoiceRewardConfig, ExactRewardConfig, MathRewardConfig
 from mmrl.config.reward_base import RewardBase
-from mmrl.config.reward_form import FormatRewardConfig, KeywordRewardConfig, LengthRewardConfig
+from mmrl.config.reward_form import (
+    FormatRewardConfig,
+    KeywordRewardConfig,
+    LanguageRewardConfig,
+    LengthRewardConfig,
+    OverlongRewardConfig,
+    RepetitionRewardConfig,
+    TagsRewardConfig,
+)
 
 
 class FunctionRewardConfig(RewardBase):
@@ -35,6 +43,10 @@ RewardConfig = Annotated[
     | FormatRewardConfig
     | LengthRewardConfig
     | KeywordRewardConfig
+    | OverlongRewardConfig
+    | TagsRewardConfig
+    | RepetitionRewardConfig
+    | LanguageRewardConfig
     | FunctionRewardConfig,
     Field(discriminator="type"),
 ]
@@ -45,8 +57,12 @@ __all__ = [
     "FormatRewardConfig",
     "FunctionRewardConfig",
     "KeywordRewardConfig",
+    "LanguageRewardConfig",
     "LengthRewardConfig",
     "MathRewardConfig",
+    "OverlongRewardConfig",
+    "RepetitionRewardConfig",
     "RewardBase",
     "RewardConfig",
+    "TagsRewardConfig",
 ]

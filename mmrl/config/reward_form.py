@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -70,3 +71,66 @@ class KeywordRewardConfig(RewardBase):
         if any(not keyword.strip() for keyword in keywords):
             raise ValueError(f"a keyword is empty (got {list(keywords)!r}); it would match everywhere")
         return keywords
+
+
+class TagsRewardConfig(RewardBase):
+    """1 if the response is the given tags one after the other (`<think>…</think><answer>…</answer>`), else 0."""
+
+    type: Literal["tags"] = "tags"
+    """Which reward function this is."""
+    tags: tuple[str, ...] = Field(("think", "answer"), min_length=1)
+    """Names of the tags in their order; each must be there once, with something in it."""
+    partial: bool = False
+    """Pay for each tag that stands once, closed and filled, its share, whatever its place."""
+
+    @field_validator("tags")
+    @classmethod
+    def _names(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [tag for tag in tags if not re.fullmatch(r"[A-Za-z][\w-]*", tag)]
+        if wrong:
+            raise ValueError(f"a tag is named without brackets, such as think (got {wrong[0]!r})")
+        if len(set(tags)) < len(tags):
+            raise ValueError(f"a tag is named twice (got {list(tags)!r})")
+        return tags
+
+
+class RepetitionRewardConfig(RewardBase):
+    """Minus the share of repeated word sequences, from 0 (none repeated) down to -max_penalty (all the same)."""
+
+    type: Literal["repetition"] = "repetition"
+    """Which reward function this is."""
+    ngram: int = Field(4, ge=1)
+    """Length of the sequences, in words; in Chinese and Japanese each character is a word."""
+    max_penalty: float = Field(1.0, gt=0)
+    """The penalty of a response that only repeats one sequence."""
+
+
+class LanguageRewardConfig(RewardBase):
+    """The share of letters that belong to the wanted language's script; formulas and code do not count."""
+
+    type: Literal["language"] = "language"
+    """Which reward function this is."""
+    language: Literal["prompt", "en", "zh", "ja", "ko", "ru", "el", "ar", "he", "hi", "th"] = "prompt"
+    """The wanted language, or that of the prompt. Languages are told apart by script: en stands for every language in
+    Latin letters."""
+    threshold: float | None = Field(None, gt=0, le=1)
+    """If given, 1 for a share of at least this much, else 0; if not, the share itself."""
+
+
+class OverlongRewardConfig(RewardBase):
+    """A penalty near the length limit: 0 up to limit - buffer tokens, then linearly down to -penalty at the limit."""
+
+    type: Literal["overlong"] = "overlong"
+    """Which reward function this is."""
+    limit: int = Field(..., gt=0)
+    """The longest response, in tokens; as rollout.max_response_tokens."""
+    buffer: int = Field(..., gt=0)
+    """Tokens below the limit over which the penalty grows."""
+    penalty: float = Field(1.0, gt=0)
+    """The penalty at the limit."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> OverlongRewardConfig:
+        if self.buffer > self.limit:
+            raise ValueError(f"buffer ({self.buffer}) must not be above limit ({self.limit})")
+        return self

@@ -9,8 +9,12 @@ from mmrl.rewards.exact import ExactReward
 from mmrl.rewards.format import FormatReward
 from mmrl.rewards.function import FunctionReward
 from mmrl.rewards.keyword import KeywordReward
+from mmrl.rewards.language import LanguageReward
 from mmrl.rewards.length import LengthReward
 from mmrl.rewards.math import MathReward
+from mmrl.rewards.overlong import OverlongReward
+from mmrl.rewards.repetition import RepetitionReward
+from mmrl.rewards.tags import TagsReward
 
 REWARDS: dict[str, type[Reward]] = {
     "exact": ExactReward,
@@ -19,6 +23,10 @@ REWARDS: dict[str, type[Reward]] = {
     "format": FormatReward,
     "length": LengthReward,
     "keyword": KeywordReward,
+    "overlong": OverlongReward,
+    "tags": TagsReward,
+    "repetition": RepetitionReward,
+    "language": LanguageReward,
     "function": FunctionReward,
 }
 
