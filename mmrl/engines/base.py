@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -92,9 +92,18 @@ class Actor(Protocol):
         """Without gradients, at the sampling temperature and under the same bans as the sampler."""
         ...
 
-    def train_step(self, batch: GroupBatch, objective: Objective) -> dict[str, float]:
+    def begin_step(self, step: int) -> None:
+        """The updates that follow belong to run step `step`, counted from 1; the learning rate goes by it."""
+        ...
+
+    def train_step(
+        self, batch: GroupBatch, objective: Objective, *, before_step: Callable[[], None] | None = None
+    ) -> dict[str, float]:
         """One optimiser step over `batch` in micro-batches. Returns the objective's metrics (means and maxima),
-        `grad_norm`, `lr`, `num_micro_batches` and the FLOPs spent."""
+        `grad_norm`, `lr`, `num_micro_batches` and the FLOPs spent.
+
+        before_step: called when all gradients are there and no weight has moved; if it raises, none will.
+        """
         ...
 
     def weights(self) -> NamedWeights: ...
