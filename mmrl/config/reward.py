@@ -7,7 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from mmrl.config.base import PathText
-from mmrl.config.reward_answer import ChoiceRewardConfig, ExactRewardConfig, MathRewardConfig
+from mmrl.config.reward_answer import (
+    ChoiceRewardConfig,
+    CountRewardConfig,
+    ExactRewardConfig,
+    MathRewardConfig,
+    NumberRewardConfig,
+)
 from mmrl.config.reward_base import RewardBase
 from mmrl.config.reward_form import (
     FormatRewardConfig,
@@ -47,12 +53,15 @@ RewardConfig = Annotated[
     | TagsRewardConfig
     | RepetitionRewardConfig
     | LanguageRewardConfig
+    | NumberRewardConfig
+    | CountRewardConfig
     | FunctionRewardConfig,
     Field(discriminator="type"),
 ]
 
 __all__ = [
     "ChoiceRewardConfig",
+    "CountRewardConfig",
     "ExactRewardConfig",
     "FormatRewardConfig",
     "FunctionRewardConfig",
@@ -60,6 +69,7 @@ __all__ = [
     "LanguageRewardConfig",
     "LengthRewardConfig",
     "MathRewardConfig",
+    "NumberRewardConfig",
     "OverlongRewardConfig",
     "RepetitionRewardConfig",
     "RewardBase",

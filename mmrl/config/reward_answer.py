@@ -44,3 +44,27 @@ class MathRewardConfig(RewardBase):
     """Which reward function this is."""
     timeout_s: float = Field(5.0, gt=0)
     """Seconds for the grading of one response; then it counts as failed."""
+
+
+class NumberRewardConfig(RewardBase):
+    """1 if the answer is the reference number within a tolerance, units converted, else 0."""
+
+    type: Literal["number"] = "number"
+    """Which reward function this is."""
+    absolute: float = Field(0.0, ge=0)
+    """Largest difference that is accepted, in the reference's unit."""
+    relative: float = Field(1e-6, ge=0)
+    """Largest difference that is accepted, as a share of the reference; the larger of both tolerances counts."""
+    unit: str | None = None
+    """The unit of references that name none, such as cm; answers are converted to it."""
+    require_unit: bool = False
+    """Score an answer without a unit 0 where the reference has one."""
+
+
+class CountRewardConfig(RewardBase):
+    """1 if the answer is the reference count, in digits or words, else 0."""
+
+    type: Literal["count"] = "count"
+    """Which reward function this is."""
+    partial: bool = False
+    """Pay a near miss 1 - |difference| / reference, if that is above 0."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mmrl.config.reward import RewardConfig
 from mmrl.rewards.base import Reward
 from mmrl.rewards.choice import ChoiceReward
+from mmrl.rewards.count import CountReward
 from mmrl.rewards.exact import ExactReward
 from mmrl.rewards.format import FormatReward
 from mmrl.rewards.function import FunctionReward
@@ -12,6 +13,7 @@ from mmrl.rewards.keyword import KeywordReward
 from mmrl.rewards.language import LanguageReward
 from mmrl.rewards.length import LengthReward
 from mmrl.rewards.math import MathReward
+from mmrl.rewards.number import NumberReward
 from mmrl.rewards.overlong import OverlongReward
 from mmrl.rewards.repetition import RepetitionReward
 from mmrl.rewards.tags import TagsReward
@@ -27,6 +29,8 @@ REWARDS: dict[str, type[Reward]] = {
     "tags": TagsReward,
     "repetition": RepetitionReward,
     "language": LanguageReward,
+    "number": NumberReward,
+    "count": CountReward,
     "function": FunctionReward,
 }
 

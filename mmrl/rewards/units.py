@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 from mmrl.rewards.latex import strip_text_commands
 
@@ -32,6 +33,23 @@ _NAMES = {
     **{alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()},
     **_CHINESE,
 }
+_MEASURES: dict[str, dict[str, str]] = {
+    "length": {
+        "m": "1", "cm": "1e-2", "mm": "1e-3", "km": "1e3", "um": "1e-6", "nm": "1e-9", "in": "0.0254", "ft": "0.3048",
+        "yd": "0.9144", "mi": "1609.344",
+    },
+    "mass": {"kg": "1", "g": "1e-3", "mg": "1e-6", "t": "1e3", "lb": "0.45359237", "oz": "0.028349523125"},
+    "time": {"s": "1", "ms": "1e-3", "min": "60", "h": "3600", "day": "86400", "week": "604800"},
+    "energy": {"J": "1", "kJ": "1e3"},
+    "power": {"W": "1", "kW": "1e3"},
+    "money": {"dollar": "1", "cent": "1e-2"},
+    "share": {"%": "1e-2"},
+}  # fmt: skip
+_COMPOUNDS = {
+    "L": ("length", 3, "1e-3"), "mL": ("length", 3, "1e-6"), "gal": ("length", 3, "0.003785411784"),
+    "ha": ("length", 2, "1e4"), "acre": ("length", 2, "4046.8564224"),
+}  # fmt: skip
+_RATIOS = {"mph": "mi/h", "kph": "km/h"}
 _NUMBER_END = r"(?P<value>.*?(?:[\d}\])]|\\pi))"
 _WRAPPED = re.compile(_NUMBER_END + r"\s*(?P<unit>\\text\{[^{}]*\}(?:\s*\^\{?-?\d\}?)?)$")
 _SIGN = re.compile(_NUMBER_END + r"\s*(?P<unit>\\%|\^\{\\circ\}\s*(?:\\text\{\s*)?[CF]?\s*\}?)$")
@@ -73,6 +91,44 @@ def unit_name(text: str) -> str:
 def is_known_unit(name: str) -> bool:
     """Whether every factor of a unit's name is in the table."""
     return all(re.sub(r"\^?-?\d$", "", part) in _NAMES for part in name.split("/"))
+
+
+def conversion_factor(unit: str, wanted: str) -> Fraction | None:
+    """What a value in `unit` is multiplied by to be in `wanted`, both being names as `unit_name` gives them; None where
+    they do not measure the same thing, or are not in the table."""
+    if unit == wanted:
+        return Fraction(1)
+    one, other = _measure(unit), _measure(wanted)
+    if one is None or other is None or one[0] != other[0]:
+        return None
+    return one[1] / other[1]
+
+
+def _measure(name: str) -> tuple[dict[str, int], Fraction] | None:
+    """Powers of the quantities that a unit measures, and its size in their base units."""
+    powers: dict[str, int] = {}
+    size = Fraction(1)
+    for position, part in enumerate(_RATIOS.get(name, name).split("/")):
+        match = re.fullmatch(r"(.*?)(?:\^(-?\d))?", part)
+        assert match is not None
+        factor = _factor(match[1])
+        if factor is None:
+            return None
+        quantity, own_power, own_size = factor
+        power = int(match[2] or 1) * (1 if position == 0 else -1)
+        powers[quantity] = powers.get(quantity, 0) + own_power * power
+        size *= own_size**power
+    return {quantity: power for quantity, power in powers.items() if power}, size
+
+
+def _factor(name: str) -> tuple[str, int, Fraction] | None:
+    if name in _COMPOUNDS:
+        quantity, power, size = _COMPOUNDS[name]
+        return quantity, power, Fraction(size)
+    for quantity, sizes in _MEASURES.items():
+        if name in sizes:
+            return quantity, 1, Fraction(sizes[name])
+    return None
 
 
 def _single_name(text: str) -> str:

@@ -1,0 +1,82 @@
+"""The reward `number`: the answer is the reference number within a tolerance, whatever unit it is given in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from mmrl.config.reward import NumberRewardConfig
+from mmrl.errors import ConfigError
+from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
+from mmrl.rewards.find import find_answer
+from mmrl.rewards.math_answer import read_answer
+from mmrl.rewards.numbers import read_number
+from mmrl.rewards.units import conversion_factor, is_known_unit, split_unit, unit_name
+
+_MAX_CHARACTERS = 500
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number and the unit behind it; None for no unit, or for words that are none (`5 apples`)."""
+
+    value: Fraction
+    unit: str | None
+
+
+class NumberReward(Reward):
+    """1 if |answer - reference| <= max(absolute, relative · |reference|), else 0.
+
+    An answer in another unit of the same kind is converted; one in a unit of another kind is wrong; one without a unit
+    is taken to be in the reference's, unless `require_unit` is set. A percentage is a hundredth of its number.
+    """
+
+    def __init__(self, config: NumberRewardConfig) -> None:
+        self._absolute, self._relative = Fraction(config.absolute), Fraction(str(config.relative))
+        self._unit = unit_name(config.unit) if config.unit is not None else None
+        if self._unit is not None and not is_known_unit(self._unit):
+            raise ConfigError(
+                f"unit {config.unit!r} of reward {config.part_name} is not known; use one such as cm or kg"
+            )
+        self._require_unit = config.require_unit
+
+    def score(self, item: RewardItem) -> Score:
+        reference = read_quantity(item.answer)
+        if reference is None:
+            raise RewardFailure(f"the reference answer {item.answer!r} is not a number")
+        wanted = reference.unit or self._unit
+        found = find_answer(item.response)
+        if found is None:
+            return Score(0.0, None, "no answer in the response")
+        text, place = found
+        quantity = read_quantity(text)
+        if quantity is None:
+            return Score(0.0, text, f"not a number ({place})")
+        value = self._in_unit(quantity, wanted)
+        if value is None:
+            return Score(0.0, text, f"in {quantity.unit or 'no unit'}, not in {wanted} ({place})")
+        difference = abs(value - reference.value)
+        is_near = difference <= max(self._absolute, self._relative * abs(reference.value))
+        return Score(float(is_near), text, f"off by {float(difference):.6g} {wanted or ''}".rstrip() + f" ({place})")
+
+    def _in_unit(self, quantity: Quantity, wanted: str | None) -> Fraction | None:
+        if quantity.unit is None:
+            return None if wanted is not None and self._require_unit else quantity.value
+        if wanted is None:
+            return quantity.value / 100 if quantity.unit == "%" else quantity.value
+        factor = conversion_factor(quantity.unit, wanted)
+        return quantity.value * factor if factor is not None else None
+
+
+def read_quantity(text: str) -> Quantity | None:
+    """The number that an answer is, with its unit; `x = 5 cm` is 5 cm. None for expressions and all else."""
+    if len(text) > _MAX_CHARACTERS:
+        return None
+    answer = read_answer(text)
+    if answer.kind != "value":
+        return None
+    value, unit = split_unit(answer.text)
+    number = read_number(value)
+    if number is None:
+        return None
+    return Quantity(number.value, unit if unit is not None and is_known_unit(unit) else None)
