@@ -13,7 +13,9 @@ PrepareOption = Annotated[bool, typer.Option("--prepare", help="Stop after data,
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")]
 
 
-def quickstart(out: OutOption = None, seed: SeedOption = 0, prepare: PrepareOption = False, json: JsonOption = False) -> None:
+def quickstart(
+    out: OutOption = None, seed: SeedOption = 0, prepare: PrepareOption = False, json: JsonOption = False
+) -> None:
     """Train a tiny vision-language model on real images: SFT warm start, then GRPO; a few minutes on two cores."""
     from mmrl.cli.output import print_json
     from mmrl.trainer import quickstart as steps

@@ -1,10 +1,10 @@
 """Checkpoints: a folder that takes its final name only when whole, with a manifest of hashes written last.
 
-    checkpoints/step-000100/
-        model/          what `from_pretrained` loads: weights, config, tokenizer, processor, template
-        trainer.pt      optimiser and schedule, readable without unpickling code
-        state.json      step, place in the data, best metric
-        manifest.json   size and SHA-256 of every file, the step and the metrics; written last
+checkpoints/step-000100/
+    model/          what `from_pretrained` loads: weights, config, tokenizer, processor, template
+    trainer.pt      optimiser and schedule, readable without unpickling code
+    state.json      step, place in the data, best metric
+    manifest.json   size and SHA-256 of every file, the step and the metrics; written last
 """
 
 from __future__ import annotations

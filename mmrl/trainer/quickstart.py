@@ -18,7 +18,7 @@ from mmrl.config.base import home
 from mmrl.config.loading import load_config
 from mmrl.config.run import ImageConfig, ModelConfig, RewardRunnerConfig, RolloutConfig
 from mmrl.data import load_dataset
-from mmrl.data.digits import build_digits, digit_texts
+from mmrl.data.digits import boxed, build_digits, digit_texts
 from mmrl.data.images import ImageStore
 from mmrl.data.registry import register
 from mmrl.engines.rollout_hf import HfRollout
@@ -33,7 +33,7 @@ from mmrl.types import Message, Sample, TextPart
 
 WARM_START_DATA = "digits-which-noisy"
 WRONG_SHARE = 0.5
-WARM_START_STEPS = 200
+WARM_START_STEPS = 100
 IMAGE = ImageConfig(min_pixels=3136, max_pixels=3136)
 
 
@@ -73,11 +73,11 @@ def prepare(out: Path, *, seed: int) -> Prepared:
     base = out / "base-model"
     for folder in (model, base):
         shutil.rmtree(folder, ignore_errors=True)
-    build_tiny_qwen2_5_vl(base, texts=digit_texts(), seed=seed)
+    build_tiny_qwen2_5_vl(base, sentences=digit_texts(), seed=seed)
     register_noisy_labels(seed)
     warm = train(warm_start_config(base, seed), run_dir=fresh_folder(out / f"warm-start-seed{seed}"))
     export_checkpoint(warm.run_dir, warm.steps, model)
-    return Prepared(model, test_accuracy(model))
+    return Prepared(model, accuracy(model))
 
 
 def run_grpo(out: Path, *, seed: int, overrides: Sequence[str] = ()) -> TrainResult:
@@ -92,7 +92,7 @@ def quickstart(out: Path | None = None, *, seed: int = 0) -> QuickstartResult:
     start = time.perf_counter()
     prepared = prepare(out, seed=seed)
     result = run_grpo(out, seed=seed)
-    after = test_accuracy(result.checkpoint)
+    after = accuracy(result.checkpoint)
     return QuickstartResult(prepared.accuracy_before, after, time.perf_counter() - start, str(result.run_dir))
 
 
@@ -139,8 +139,8 @@ def warm_start_config(model: Path, seed: int) -> RunConfig:
     )
 
 
-def test_accuracy(model: Path, *, split: str = "test") -> float:
-    """Share of the split's images that the model names right, greedy."""
+def accuracy(model: Path, *, split: str = "test") -> float:
+    """Share of the images of digits-which that the model names right, greedy."""
     policy = load_policy(ModelConfig(path=str(model), dtype="float32"), IMAGE, store=ImageStore(), trainable=False)
     rollout = HfRollout(policy, RolloutConfig())
     config = load_config(quickstart_config_path()).config
@@ -151,8 +151,8 @@ def test_accuracy(model: Path, *, split: str = "test") -> float:
 
 
 def _with_target(sample: Sample, draw: random.Random) -> Sample:
-    answer_text = sample.answer
+    digit = str(sample.answer)
     if draw.random() < WRONG_SHARE:
-        answer_text = draw.choice([str(digit) for digit in range(10) if str(digit) != sample.answer])
-    target = Message("assistant", (TextPart(f"\\boxed{{{answer_text}}}"),))
+        digit = draw.choice([other for other in "0123456789" if other != digit])
+    target = Message("assistant", (TextPart(boxed(digit)),))
     return replace(sample, messages=(*sample.messages, target))

@@ -35,7 +35,7 @@ def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
 def throughput_metrics(actor: HfActor, rollout: RolloutEngine, recorder: Recorder) -> dict[str, float]:
     """Tokens a second and model FLOP utilisation (vision included): FLOPs over seconds times the matrix peak."""
     values: dict[str, float] = {}
-    peak = matrix_peak(actor.policy.device.type, actor.policy.compute_dtype)
+    peak = matrix_peak(actor.policy.device.type, actor.policy.dtype)
     stats = rollout.last_stats
     seconds = recorder.seconds("rollout")
     if stats is not None and seconds > 0:
