@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Tiny models gain nothing from a second thread, and lose much where another process wants the core.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
@@ -50,7 +52,7 @@ def pictures(image_store: Any) -> tuple[Any, ...]:
 
 @pytest.fixture
 def tiny_policy(tiny_model: Callable[..., Path], image_store: Any) -> Callable[..., Any]:
-    """`tiny_policy(family, **settings of ModelConfig)`: a policy loaded afresh, float32, its images in `image_store`."""
+    """`tiny_policy(family, **settings of ModelConfig)`: a policy loaded afresh, float32, images in `image_store`."""
     from mmrl.config.run import ImageConfig, ModelConfig
     from mmrl.models.policy import load_policy
 

@@ -50,6 +50,7 @@ def load_policy(
     prompts = PromptProcessor(
         processor, config=hf_config, generation_config=generation_config, store=store, image=image
     )
+    family.adapt(hf)
     hf.to(_device(config.device))
     policy = PolicyModel(hf, family, prompts, dtype=_DTYPES[config.dtype])
     if trainable:

@@ -73,6 +73,10 @@ class Family(ABC):
     def attention_settings(self, name: str) -> Any:
         """What `attn_implementation` must be to give the language model, and only it, the attention of that name."""
 
+    @abstractmethod
+    def adapt(self, hf: Any) -> None:
+        """Replaces slow ways of computing by fast ones, once after loading; weights and their names stay."""
+
     def projectors(self, hf: Any) -> tuple[nn.Module, ...]:
         """The modules that map the tower's features into the language model's space."""
         return ()
