@@ -24,6 +24,7 @@ from mmrl.config.reward_form import (
     RepetitionRewardConfig,
     TagsRewardConfig,
 )
+from mmrl.config.reward_vision import IouRewardConfig, OcrRewardConfig, PointRewardConfig
 
 
 class FunctionRewardConfig(RewardBase):
@@ -55,6 +56,9 @@ RewardConfig = Annotated[
     | LanguageRewardConfig
     | NumberRewardConfig
     | CountRewardConfig
+    | OcrRewardConfig
+    | IouRewardConfig
+    | PointRewardConfig
     | FunctionRewardConfig,
     Field(discriminator="type"),
 ]
@@ -65,12 +69,15 @@ __all__ = [
     "ExactRewardConfig",
     "FormatRewardConfig",
     "FunctionRewardConfig",
+    "IouRewardConfig",
     "KeywordRewardConfig",
     "LanguageRewardConfig",
     "LengthRewardConfig",
     "MathRewardConfig",
     "NumberRewardConfig",
+    "OcrRewardConfig",
     "OverlongRewardConfig",
+    "PointRewardConfig",
     "RepetitionRewardConfig",
     "RewardBase",
     "RewardConfig",

@@ -9,12 +9,15 @@ from mmrl.rewards.count import CountReward
 from mmrl.rewards.exact import ExactReward
 from mmrl.rewards.format import FormatReward
 from mmrl.rewards.function import FunctionReward
+from mmrl.rewards.iou import IouReward
 from mmrl.rewards.keyword import KeywordReward
 from mmrl.rewards.language import LanguageReward
 from mmrl.rewards.length import LengthReward
 from mmrl.rewards.math import MathReward
 from mmrl.rewards.number import NumberReward
+from mmrl.rewards.ocr import OcrReward
 from mmrl.rewards.overlong import OverlongReward
+from mmrl.rewards.point import PointReward
 from mmrl.rewards.repetition import RepetitionReward
 from mmrl.rewards.tags import TagsReward
 
@@ -31,6 +34,9 @@ REWARDS: dict[str, type[Reward]] = {
     "language": LanguageReward,
     "number": NumberReward,
     "count": CountReward,
+    "ocr": OcrReward,
+    "iou": IouReward,
+    "point": PointReward,
     "function": FunctionReward,
 }
 
