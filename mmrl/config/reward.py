@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mmrl.config.base import PathText
 from mmrl.config.reward_answer import (
@@ -43,6 +43,82 @@ class FunctionRewardConfig(RewardBase):
     """Seconds for one response; then it counts as failed."""
 
 
+class CombinedRewardConfig(RewardBase):
+    """What the configs of rewards that are made of others share."""
+
+    @model_validator(mode="after")
+    def _inner_names_differ(self) -> CombinedRewardConfig:
+        names = [inner.part_name for inner in self.inner]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two rewards in it are named {twice[0]!r}; give one of them another `name`")
+        return self
+
+
+class GateRewardConfig(CombinedRewardConfig):
+    """The reward where a condition holds, else a fixed value, as in 'the format must hold first'."""
+
+    type: Literal["gate"] = "gate"
+    """Which reward function this is."""
+    condition: RewardConfig
+    """The reward that decides."""
+    at_least: float = 1.0
+    """The condition holds where its value is at least this."""
+    reward: RewardConfig
+    """The reward that is paid where the condition holds; it is not computed elsewhere."""
+    otherwise: float = 0.0
+    """What is paid elsewhere."""
+
+    @property
+    def inner(self) -> tuple[RewardBase, ...]:
+        return self.condition, self.reward
+
+
+class MinRewardConfig(CombinedRewardConfig):
+    """The smallest of several rewards, each times its weight: good only where all are."""
+
+    type: Literal["min"] = "min"
+    """Which reward function this is."""
+    rewards: tuple[RewardConfig, ...] = Field(..., min_length=2)
+    """The rewards that are compared."""
+
+    @property
+    def inner(self) -> tuple[RewardBase, ...]:
+        return self.rewards
+
+
+class ProductRewardConfig(CombinedRewardConfig):
+    """The product of several rewards, each times its weight."""
+
+    type: Literal["product"] = "product"
+    """Which reward function this is."""
+    rewards: tuple[RewardConfig, ...] = Field(..., min_length=2)
+    """The rewards that are multiplied."""
+
+    @property
+    def inner(self) -> tuple[RewardBase, ...]:
+        return self.rewards
+
+
+class VetoRewardConfig(CombinedRewardConfig):
+    """A filter over the whole total: 1 where a reward is high enough, else 0 and the response's total is fixed."""
+
+    type: Literal["veto"] = "veto"
+    """Which reward function this is."""
+    reward: RewardConfig
+    """The reward that is asked, such as keyword or a function of your own."""
+    at_least: float = 0.0
+    """A response whose value is below this is vetoed."""
+    total: float = 0.0
+    """The total of a vetoed response, whatever the other rewards say."""
+    weight: float = 0.0
+    """Factor of this part in the total of responses that pass."""
+
+    @property
+    def inner(self) -> tuple[RewardBase, ...]:
+        return (self.reward,)
+
+
 RewardConfig = Annotated[
     ExactRewardConfig
     | ChoiceRewardConfig
@@ -59,9 +135,16 @@ RewardConfig = Annotated[
     | OcrRewardConfig
     | IouRewardConfig
     | PointRewardConfig
+    | GateRewardConfig
+    | MinRewardConfig
+    | ProductRewardConfig
+    | VetoRewardConfig
     | FunctionRewardConfig,
     Field(discriminator="type"),
 ]
+
+for _combination in (GateRewardConfig, MinRewardConfig, ProductRewardConfig, VetoRewardConfig):
+    _combination.model_rebuild()
 
 __all__ = [
     "ChoiceRewardConfig",
@@ -69,17 +152,21 @@ __all__ = [
     "ExactRewardConfig",
     "FormatRewardConfig",
     "FunctionRewardConfig",
+    "GateRewardConfig",
     "IouRewardConfig",
     "KeywordRewardConfig",
     "LanguageRewardConfig",
     "LengthRewardConfig",
     "MathRewardConfig",
+    "MinRewardConfig",
     "NumberRewardConfig",
     "OcrRewardConfig",
     "OverlongRewardConfig",
     "PointRewardConfig",
+    "ProductRewardConfig",
     "RepetitionRewardConfig",
     "RewardBase",
     "RewardConfig",
     "TagsRewardConfig",
+    "VetoRewardConfig",
 ]

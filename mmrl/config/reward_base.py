@@ -14,3 +14,8 @@ class RewardBase(ConfigModel):
     @property
     def part_name(self) -> str:
         return str(self.name or self.type)  # type: ignore[attr-defined]
+
+    @property
+    def inner(self) -> tuple[RewardBase, ...]:
+        """The rewards that this one is made of."""
+        return ()

@@ -105,15 +105,18 @@ def _node_of(value: Any) -> Node:
 
 @cache
 def known_keys() -> tuple[str, ...]:
-    """All dotted keys of a config, groups and values, items of lists as `.0`."""
+    """All dotted keys of a config, groups and values, items of lists as `.0`; of rewards inside rewards one level."""
     return tuple(dict.fromkeys(_keys_below(RunConfig, "")))
 
 
-def _keys_below(annotation: Any, prefix: str) -> Iterator[str]:
+def _keys_below(annotation: Any, prefix: str, above: tuple[tuple[Model, ...], ...] = ()) -> Iterator[str]:
     item = item_of(annotation)
     if item is not None:
-        yield from _keys_below(item, f"{prefix}0.")
-    for model in models_of(annotation):
+        yield from _keys_below(item, f"{prefix}0.", above)
+    models = models_of(annotation)
+    if above.count(models) > 1:
+        return
+    for model in models:
         for name, field in model.model_fields.items():
             yield prefix + name
-            yield from _keys_below(field.annotation, f"{prefix}{name}.")
+            yield from _keys_below(field.annotation, f"{prefix}{name}.", (*above, models))

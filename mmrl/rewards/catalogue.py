@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -57,7 +57,9 @@ def _field(name: str, info: FieldInfo) -> RewardField:
 
 
 def _type_text(annotation: Any) -> str:
-    """`tuple[str, ...]` as `list of str`, `float | None` as it is."""
+    """`tuple[str, ...]` as `list of str`, `float | None` as it is, a reward as `reward`."""
+    if "RewardConfig" in str(annotation):
+        return "list of reward" if get_origin(annotation) is tuple else "reward"
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__name__
     text = str(annotation).replace("typing.", "")

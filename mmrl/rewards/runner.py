@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mmrl.config.reward import FunctionRewardConfig, RewardConfig
+from mmrl.config.reward import FunctionRewardConfig, RewardConfig, VetoRewardConfig
 from mmrl.config.run import RewardRunnerConfig
 from mmrl.errors import ConfigError, RunFailedError
 from mmrl.rewards.base import Reward, RewardItem
@@ -23,7 +23,7 @@ from mmrl.rewards.loading import options_of
 from mmrl.rewards.metrics import reward_metrics
 from mmrl.rewards.outcome import Outcome, attempt
 from mmrl.rewards.pool import RewardPool
-from mmrl.rewards.registry import REWARDS, build_reward
+from mmrl.rewards.registry import build_reward, deadline_s, is_isolated
 from mmrl.rewards.server import Setup
 from mmrl.rewards.worker import RewardSource
 from mmrl.types import RewardPart, RewardResult, Rollout, RolloutGroup, Sample
@@ -36,7 +36,10 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Part:
-    """One reward of the run: scored here by `local`, or in the pool from `source` under `deadline_s`."""
+    """One reward of the run: scored here by `local`, or in the pool from `source` under `deadline_s`.
+
+    veto_total: the total of a response that it scores 0; None for every reward but a veto.
+    """
 
     name: str
     weight: float
@@ -44,6 +47,7 @@ class _Part:
     local: Reward | None = None
     source: RewardSource | None = None
     deadline_s: float = 0.0
+    veto_total: float | None = None
 
 
 class RewardRunner:
@@ -157,10 +161,11 @@ def _part_of_config(config: RewardConfig) -> _Part:
     label = f"reward '{config.part_name}'"
     if isinstance(config, FunctionRewardConfig):
         label += f" ({config.path})"
-    if not REWARDS[config.type].isolated:
-        return _Part(config.part_name, config.weight, label, local=build_reward(config))
-    deadline_s: float = config.timeout_s  # type: ignore[union-attr]
-    return _Part(config.part_name, config.weight, label, source=RewardSource(config=config), deadline_s=deadline_s)
+    veto_total = config.total if isinstance(config, VetoRewardConfig) else None
+    part = _Part(config.part_name, config.weight, label, veto_total=veto_total)
+    if not is_isolated(config):
+        return replace(part, local=build_reward(config))
+    return replace(part, source=RewardSource(config=config), deadline_s=deadline_s(config))
 
 
 def _part_of_function(function: Callable[..., Any]) -> _Part:
@@ -195,9 +200,18 @@ def _item(sample: Sample, rollout: Rollout) -> RewardItem:
 
 def _result(parts: Sequence[_Part], outcomes: Sequence[Outcome], item: RewardItem) -> RewardResult:
     scored = tuple(_reward_part(part, outcome, item) for part, outcome in zip(parts, outcomes, strict=True))
-    counted = [part for part in scored if part.weight]
-    values = [part.value * part.weight for part in counted if part.value is not None]
-    return RewardResult(sum(values, 0.0) if len(values) == len(counted) else None, scored)
+    return RewardResult(_total(parts, scored), scored)
+
+
+def _total(parts: Sequence[_Part], scored: Sequence[RewardPart]) -> float | None:
+    """The weighted sum, or what a veto sets instead; None where a part that counts has no value."""
+    counted = [
+        (part, one) for part, one in zip(parts, scored, strict=True) if one.weight or part.veto_total is not None
+    ]
+    if any(one.value is None for _, one in counted):
+        return None
+    vetoes = [part.veto_total for part, one in counted if part.veto_total is not None and one.value == 0.0]
+    return min(vetoes) if vetoes else sum((one.value * one.weight for _, one in counted if one.value), 0.0)
 
 
 def _reward_part(part: _Part, outcome: Outcome, item: RewardItem) -> RewardPart:

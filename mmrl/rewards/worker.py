@@ -23,7 +23,7 @@ from mmrl.config.reward import RewardConfig
 from mmrl.rewards.base import Reward
 from mmrl.rewards.function import UserFunction
 from mmrl.rewards.outcome import Outcome, attempt
-from mmrl.rewards.registry import REWARDS, build_reward
+from mmrl.rewards.registry import build_reward, preload
 
 RETIRED = 177
 """Exit code of a worker that gives its place up because it has grown; its task was not begun."""
@@ -52,7 +52,7 @@ class RewardSource:
 
     def preload(self) -> None:
         if self.config is not None:
-            REWARDS[self.config.type].preload()
+            preload(self.config)
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.config.reward import ExactRewardConfig, FunctionRewardConfig, MathRewardConfig
+from mmrl.config.reward import ExactRewardConfig, FunctionRewardConfig, GateRewardConfig, MathRewardConfig
 from mmrl.config.run import RewardRunnerConfig
 from mmrl.errors import ConfigError, RunFailedError
 from mmrl.rewards import RewardItem, RewardRunner, reward
@@ -316,6 +316,15 @@ def test_async_functions_and_several_rewards_keep_their_order(mischief: Path) ->
         [1.0, 1.0, 1.0],
     ]
     assert [result.total for result in results] == [92.0, None, 91.0, 12.0]
+
+
+def test_a_combination_with_a_function_in_it_runs_in_the_pool(mischief: Path) -> None:
+    gate = GateRewardConfig(condition=ExactRewardConfig(boxed=False), reward=config(mischief), otherwise=0.5)
+    with RewardRunner([gate], RewardRunnerConfig(workers=1)) as runner:
+        open_sample = Sample("open", sample().messages, "sleep")
+        results = runner.score_texts([(sample(), "sleep"), (open_sample, "sleep"), (sample(), "7")])
+    assert [result.total for result in results] == [0.5, None, 1.0]
+    assert "it took longer than 1 s" in (results[1].parts[0].error or "")
 
 
 def test_functions_passed_from_python_run_in_the_pool() -> None:

@@ -1,0 +1,51 @@
+"""What the rewards that are made of others share: scoring the inner ones and telling of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmrl.config.reward import RewardBase
+from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
+
+
+@dataclass(frozen=True)
+class InnerScore:
+    """What an inner reward gave; `value` is already times its weight."""
+
+    name: str
+    value: float | None
+    score: Score
+
+    @property
+    def note(self) -> str:
+        shown = "no score" if self.value is None else f"{self.value:g}"
+        return f"{self.name} {shown}" + (f" ({self.score.explanation})" if self.score.explanation else "")
+
+
+class InnerReward:
+    """A reward inside another one."""
+
+    def __init__(self, config: RewardBase) -> None:
+        from mmrl.rewards.registry import build_reward  # the registry holds the combinations too
+
+        self._name = config.part_name
+        self._weight = config.weight
+        self._reward: Reward = build_reward(config)  # type: ignore[arg-type]
+
+    def score(self, item: RewardItem) -> InnerScore:
+        """Raises RewardFailure, with the inner reward's name, where that cannot score the response."""
+        try:
+            score = self._reward.score(item)
+        except RewardFailure as failure:
+            raise RewardFailure(f"its reward '{self._name}': {failure}") from failure
+        return InnerScore(self._name, None if score.value is None else self._weight * score.value, score)
+
+
+def combined(value: float | None, scores: list[InnerScore]) -> Score:
+    """A score that tells of its inner ones: their values as extras, their explanations, the first answer extracted."""
+    return Score(
+        value=value,
+        extracted=next((inner.score.extracted for inner in scores if inner.score.extracted is not None), None),
+        explanation="; ".join(inner.note for inner in scores),
+        extras={inner.name: inner.value for inner in scores if inner.value is not None},
+    )
