@@ -50,14 +50,31 @@ def pictures(image_store: Any) -> tuple[Any, ...]:
     return tuple(image_store.add(Image.fromarray(draw.integers(0, 256, (*size, 3), dtype=np.uint8))) for size in sizes)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_policy(tiny_model: Callable[..., Path], image_store: Any) -> Callable[..., Any]:
-    """`tiny_policy(family, **settings of ModelConfig)`: a policy loaded afresh, float32, images in `image_store`."""
-    from mmrl.config.run import ImageConfig, ModelConfig
-    from mmrl.models.policy import load_policy
+    """`tiny_policy(family, freeze=…, trainable=…, dtype=…)`: a policy with weights of its own on the CPU.
 
-    def load(family: str = "qwen2_5_vl", *, trainable: bool = True, **settings: Any) -> Any:
-        config = ModelConfig(path=str(tiny_model(family)), **{"dtype": "float32", "device": "cpu"} | settings)
-        return load_policy(config, ImageConfig(), store=image_store, trainable=trainable)
+    float32 unless asked otherwise; its images lie in `image_store`. Loaded once a session, then copied.
+    """
+    import copy
+
+    from mmrl.config.run import ImageConfig, ModelConfig
+    from mmrl.models.policy import apply_freeze, load_policy
+
+    loaded: dict[tuple[str, str], Any] = {}
+
+    def load(
+        family: str = "qwen2_5_vl", *, freeze: tuple[Any, ...] = (), trainable: bool = True, dtype: Any = "float32"
+    ) -> Any:
+        if (family, dtype) not in loaded:
+            config = ModelConfig(path=str(tiny_model(family)), dtype=dtype, device="cpu")
+            loaded[family, dtype] = load_policy(config, ImageConfig(), store=image_store)
+        original = loaded[family, dtype]
+        policy = copy.deepcopy(original, {id(item): item for item in (original.prompts, original.family)})
+        if trainable:
+            apply_freeze(policy, freeze)
+        else:
+            policy.requires_grad_(False)
+        return policy
 
     return load

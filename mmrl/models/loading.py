@@ -44,7 +44,7 @@ def load_policy(
     processor = _ask(config.path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
     with torch.random.fork_rng(devices=[]), without_progress_bars():
         torch.manual_seed(seed)
-        hf = _load_weights(config.path, family)
+        hf = _load_weights(config.path, family, hf_config)
     generation_config = getattr(hf, "generation_config", None)
     hf.generation_config = _without_sampling_defaults(generation_config)
     prompts = PromptProcessor(
@@ -60,10 +60,11 @@ def load_policy(
     return policy
 
 
-def _load_weights(path: str, family: Family) -> Any:
+def _load_weights(path: str, family: Family, config: Any) -> Any:
     hf, info = _ask(
         path,
         family.auto_class.from_pretrained,
+        config=config,
         dtype=torch.float32,
         attn_implementation=family.attention_settings(ATTENTION),
         output_loading_info=True,

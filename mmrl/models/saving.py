@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,17 +20,20 @@ def save_policy(policy: PolicyModel, folder: Path, *, dtype: torch.dtype = torch
 
     dtype: of the saved weights; float32, in which they are trained, loses nothing.
     """
-    hf = policy.hf
-    state = {name: tensor.detach().to(dtype) for name, tensor in hf.state_dict().items()}
-    trained_dtype = hf.config.dtype
-    hf.config.dtype = dtype
-    try:
-        with without_progress_bars():
-            hf.save_pretrained(folder, state_dict=state)
-            _forget_origin(policy.prompts.tokenizer)
-            policy.prompts.processor.save_pretrained(folder)
-    finally:
-        hf.config.dtype = trained_dtype
+    state = {name: tensor.detach().to(dtype) for name, tensor in policy.hf.state_dict().items()}
+    with without_progress_bars():
+        policy.hf.save_pretrained(folder, state_dict=state)
+        _config_in(dtype, policy.hf.config).save_pretrained(folder)
+        _forget_origin(policy.prompts.tokenizer)
+        policy.prompts.processor.save_pretrained(folder)
+
+
+def _config_in(dtype: torch.dtype, config: Any) -> Any:
+    """A copy that names `dtype`; transformers would name that of the weights in memory."""
+    config = copy.deepcopy(config)
+    for part in (config, *(getattr(config, name) for name in config.sub_configs)):
+        part.dtype = dtype
+    return config
 
 
 def _forget_origin(tokenizer: Any) -> None:
