@@ -120,7 +120,7 @@ class Checkpointer:
 
 
 def newest_whole_checkpoint(run_dir: Path, *, say: Callable[[str], None] = lambda text: None) -> ResumePoint | None:
-    """The newest checkpoint whose files all have the size and hash of its manifest; damaged ones are named and passed."""
+    """The newest checkpoint whose files are all as its manifest says; `say` is told of each that is passed over."""
     folders = sorted((run_dir / "checkpoints").glob("step-*"), reverse=True)
     for folder in folders:
         fault = find_fault(folder)

@@ -17,6 +17,7 @@ from mmrl.config.base import home
 from mmrl.data.images import ImageStore
 from mmrl.errors import MmrlError, RunCancelledError, RunFailedError
 from mmrl.runs.progress import ProgressReporter, make_progress
+from mmrl.runs.records import StateName
 from mmrl.runs.trackers import Trackers
 from mmrl.runs.writer import RunWriter
 from mmrl.trainer.assembly import build_offline_loop, build_online_loop
@@ -59,9 +60,10 @@ def train(
     check_data(config, data)
     writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=resume == "auto", record=config.record)
     progress = progress or make_progress()
-    trackers = Trackers.start(config.track, run_dir=writer.run_dir, config=config, warn=progress.message)
     store = ImageStore()
-    recorder = Recorder(writer, trackers=trackers, progress=progress, store=store)
+    recorder = Recorder(writer, progress=progress, store=store)
+    trackers = Trackers.start(config.track, run_dir=writer.run_dir, config=config, warn=recorder.warn)
+    recorder.trackers = trackers
     with _ending(writer, trackers, progress):
         point = newest_whole_checkpoint(folder, say=recorder.warn)
         first_step = 1 if point is None else point.step + 1
@@ -95,8 +97,9 @@ def _opening(config: RunConfig, writer: RunWriter, first_step: int) -> str:
 
 @contextlib.contextmanager
 def _ending(writer: RunWriter, trackers: Trackers, progress: ProgressReporter) -> Iterator[None]:
-    """Writes how the run ended, with the first cause of a failure; turns what a user cannot mend into RunFailedError."""
-    state, cause = "succeeded", None
+    """Writes how the run ended, with the cause of a failure; an OSError becomes a RunFailedError that names the file."""
+    state: StateName = "succeeded"
+    cause: str | None = None
     try:
         yield
     except (KeyboardInterrupt, RunCancelledError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -226,7 +227,7 @@ def split_prompts(batch: GroupBatch, parts: int) -> list[GroupBatch]:
     total = len(batch.prompts)
     parts = min(parts, total)
     edges = torch.linspace(0, total, parts + 1).round().long().tolist()
-    return [batch.select_prompts(first, last) for first, last in zip(edges, edges[1:], strict=False)]
+    return [batch.select_prompts(first, last) for first, last in itertools.pairwise(edges)]
 
 
 def with_advantages(scored: Sequence[ScoredGroup], update: UpdateBatch) -> list[ScoredGroup]:

@@ -138,12 +138,11 @@ def fit_prompts(
             "data.image.max_pixels, or set data.on_overlong to drop or resize"
         )
     resize = config.on_overlong == "resize"
-    fitted = [processor.fit(sample, limit) if resize else None for sample in samples]
-    kept = [
-        sample if length <= limit else smaller
-        for sample, length, smaller in zip(samples, lengths, fitted, strict=True)
-        if length <= limit or smaller is not None
+    fitted = [
+        sample if length <= limit else processor.fit(sample, limit) if resize else None
+        for sample, length in zip(samples, lengths, strict=True)
     ]
+    kept = [sample for sample in fitted if sample is not None]
     if not kept:
         raise DataError(
             f"{what}: all {len(samples)} prompts are longer than data.max_prompt_tokens {limit} with their images "

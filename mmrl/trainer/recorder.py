@@ -19,15 +19,13 @@ stage_log = logging.getLogger("mmrl.stage")
 class Recorder:
     """Collects the metrics of the current step and hands them on when the step ends."""
 
-    def __init__(
-        self, writer: RunWriter, *, trackers: Trackers, progress: ProgressReporter, store: ImageStore, step: int = 0
-    ) -> None:
+    def __init__(self, writer: RunWriter, *, progress: ProgressReporter, store: ImageStore) -> None:
         self.writer = writer
-        self._trackers = trackers
+        self.trackers: Trackers | None = None
         self._progress = progress
         self._store = store
         self._values: dict[str, float] = {}
-        self.step = step
+        self.step = 0
         self.latest: dict[str, float] = {}
 
     @contextmanager
@@ -61,7 +59,8 @@ class Recorder:
         """Writes the step's metrics to the run directory, the trackers and the terminal."""
         self.latest.update(self._values)
         self.writer.metrics(self.step, self._values)
-        self._trackers.log(self.step, self._values)
+        if self.trackers is not None:
+            self.trackers.log(self.step, self._values)
         self._progress.step(self.step, self._values)
 
     def samples(self, split: str, groups: Sequence[ScoredGroup]) -> None:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from mmrl.config import RunConfig
 from mmrl.config.run import StageConfig
@@ -73,6 +73,6 @@ def _build(config: StageConfig) -> Callable[[Any, StageContext], Any]:
         classes = sorted(name for name, value in vars(module).items() if inspect.isclass(value))
         raise ConfigError(f"stages: {path} has no class {config.name!r}; it has {', '.join(classes) or 'no classes'}")
     try:
-        return stage_class(**config.arguments)
+        return cast(Callable[[Any, StageContext], Any], stage_class(**config.arguments))
     except TypeError as error:
         raise ConfigError(f"stages: {config.name} does not take these arguments: {error}") from error

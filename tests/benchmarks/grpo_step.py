@@ -3,7 +3,7 @@
 Each runs in processes of its own, turn about: mmrl, TRL with one micro-batch size, mmrl, TRL with the next … TRL counts
 at its fastest micro-batch size. Both are in float32 on two threads, with responses forced to the full length.
 
-    python tests/benchmarks/grpo_step.py --image-px 224 --images 1 --prompts 16 --group 8 --new-tokens 64 --steps 3 --json
+    python tests/benchmarks/grpo_step.py --image-px 224 --images 1 --prompts 16 --group 8 --new-tokens 64 --json
 """
 
 from __future__ import annotations
@@ -197,9 +197,10 @@ def run_mmrl(options: argparse.Namespace) -> dict:
 
 def run_trl(options: argparse.Namespace) -> dict:
     import torch
-    from datasets import Dataset
     from transformers import AutoModelForImageTextToText, AutoProcessor, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
+
+    from datasets import Dataset
 
     torch.set_num_threads(options.threads)
     model = AutoModelForImageTextToText.from_pretrained(f"{options.folder}/model", dtype=torch.float32)
@@ -233,8 +234,9 @@ def run_trl(options: argparse.Namespace) -> dict:
         max_completion_length=options.new_tokens,
         generation_kwargs={
             "min_new_tokens": options.new_tokens,
-            "bad_words_ids": [[model.config.image_token_id], [model.config.video_token_id]]
-            + [[model.config.vision_start_token_id], [model.config.vision_end_token_id]],
+            "bad_words_ids": [
+                [getattr(model.config, f"{name}_token_id")] for name in ("image", "video", "vision_start", "vision_end")
+            ],
         },
         max_steps=options.steps + 1,
         learning_rate=LR,

@@ -1,8 +1,8 @@
 from pathlib import Path
 
 import pytest
-
 from learning import SHUFFLE_STAGE, rise_in_standard_errors, run, run_config, warm_model
+
 from mmrl.runs.reader import RunReader
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from learning import run, run_config, warm_model
 from safetensors.torch import load_file
 
-from learning import run, run_config, warm_model
 from mmrl.errors import ConflictError
 from mmrl.runs.reader import RunReader
 from mmrl.trainer.checkpoints import find_fault, newest_whole_checkpoint

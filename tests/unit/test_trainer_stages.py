@@ -73,7 +73,7 @@ def test_a_stage_that_returns_another_type_ends_the_run(tmp_path: Path):
 def test_a_missing_file_class_or_argument_is_named_before_the_run(tmp_path: Path):
     path = stage_file(tmp_path, "class Other:\n    pass\n")
 
-    with pytest.raises(NotFoundError, match="nowhere.py does not exist"):
+    with pytest.raises(NotFoundError, match=r"nowhere\.py does not exist"):
         stages(tmp_path / "nowhere.py")
     with pytest.raises(ConfigError, match="has no class 'Stage'; it has Other"):
         stages(path)
