@@ -97,7 +97,7 @@ def _opening(config: RunConfig, writer: RunWriter, first_step: int) -> str:
 
 @contextlib.contextmanager
 def _ending(writer: RunWriter, trackers: Trackers, progress: ProgressReporter) -> Iterator[None]:
-    """Writes how the run ended, with the cause of a failure; an OSError becomes a RunFailedError that names the file."""
+    """Writes how the run ended, with the cause of a failure; an OSError becomes a RunFailedError with its file."""
     state: StateName = "succeeded"
     cause: str | None = None
     try:
