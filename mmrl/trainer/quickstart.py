@@ -33,7 +33,7 @@ from mmrl.types import Message, Sample, TextPart
 
 WARM_START_DATA = "digits-which-noisy"
 WRONG_SHARE = 0.5
-WARM_START_STEPS = 100
+WARM_START_STEPS = 140
 IMAGE = ImageConfig(min_pixels=3136, max_pixels=3136)
 
 
@@ -131,7 +131,7 @@ def warm_start_config(model: Path, seed: int) -> RunConfig:
             "reward": [{"type": "exact"}],
             "rollout": {"max_response_tokens": 12},
             "sft": {"batch_size": 32},
-            "optim": {"lr": 1e-3, "schedule": "linear", "warmup_steps": 5},
+            "optim": {"lr": 1e-3, "warmup_steps": 5},
             "train": {"steps": WARM_START_STEPS},
             "eval": {"every": 0, "at_start": False},
             "checkpoint": {"every": 0, "keep": 1},

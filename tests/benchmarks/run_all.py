@@ -1,0 +1,68 @@
+"""Runs every benchmark and writes the table of docs/benchmarks.md. Quote ratios: seconds depend on the machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs" / "benchmarks.md"
+
+GRPO_STEPS = {
+    "16 prompts x 8, 224 px, 64 new tokens": ["--image-px", "224", "--prompts", "16", "--new-tokens", "64"],
+    "4 prompts x 8, 448 px, 16 new tokens": ["--image-px", "448", "--prompts", "4", "--new-tokens", "16"],
+    "the same, vision frozen": ["--image-px", "448", "--prompts", "4", "--new-tokens", "16", "--freeze", "vision"],
+    "text only, 8 prompts x 16, 128 new tokens": [
+        *("--image-px", "0", "--prompts", "8", "--group", "16", "--new-tokens", "128"),
+    ],
+}
+
+HEADER = """# Benchmarks
+
+`make bench` writes this page. Each row is one run of `tests/benchmarks/grpo_step.py`: one GRPO step (sampling, rewards,
+update) of mmrl and of TRL's `GRPOTrainer` on the same 16.5 M parameter Qwen2.5-VL, images, batch and response lengths,
+in float32 on two threads, each in processes of its own, turn about. TRL counts at its fastest micro-batch size.
+
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", default="3", help="timed steps of each process")
+    parser.add_argument("--json", action="store_true", help="print the reports instead of writing the page")
+    options = parser.parse_args()
+    reports = {name: run(arguments, options.steps) for name, arguments in GRPO_STEPS.items()}
+    if options.json:
+        print(json.dumps(reports, indent=1))
+    else:
+        DOCS.write_text(HEADER + table(reports) + machine())
+        print(f"wrote {DOCS}", file=sys.stderr)
+
+
+def run(arguments: list[str], steps: str) -> dict:
+    command = [sys.executable, str(HERE / "grpo_step.py"), *arguments, "--steps", steps, "--json"]
+    print(" ".join(command), file=sys.stderr)
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+
+def table(reports: dict[str, dict]) -> str:
+    lines = ["| work | mmrl, s | TRL, s | times as fast | memory of TRL's |", "| --- | --- | --- | --- | --- |"]
+    for name, report in reports.items():
+        best = str(report["trl_best_micro_batch"])
+        seconds = f"{report['mmrl_seconds']:.2f} | {report['trl_seconds'][best]:.2f} (micro-batch {best})"
+        lines.append(f"| {name} | {seconds} | {report['speedup']:.2f} | {report['memory_ratio']:.0%} |")
+    return "\n".join(lines) + "\n"
+
+
+def machine() -> str:
+    return f"\nMeasured {datetime.now(UTC):%Y-%m-%d} on {os.cpu_count()} cores of {platform.machine()}.\n"
+
+
+if __name__ == "__main__":
+    main()
