@@ -17,10 +17,14 @@ from torch import Tensor
 from mmrl.engines.base import SamplingParams
 from mmrl.engines.sampling import draw_tokens
 from mmrl.engines.stopping import StopStrings
+from mmrl.models.group_cache import GroupCache
 from mmrl.models.policy import PolicyModel, Prefix
 
 RESERVED_TOKENS = 128
 """Room made in the cache at a time, so that a high limit on responses does not take memory that they do not fill."""
+
+COMPACT_BELOW = 0.75
+"""Share of rows still going under which the others leave the batch."""
 
 
 class ResponseRow(NamedTuple):
@@ -46,7 +50,8 @@ class Responses:
     num_rows: int
 
     def rows(self) -> Iterator[ResponseRow]:
-        columns = (self.token_ids, self.logprobs, self.lengths, self.has_stopped)
+        width = int(self.lengths.max())
+        columns = (self.token_ids[:, :width], self.logprobs[:, :width], self.lengths, self.has_stopped)
         whole = zip(*(column.tolist() for column in columns), strict=True)
         for token_ids, logprobs, length, has_stopped in whole:
             yield ResponseRow(token_ids[:length], logprobs[:length], has_stopped)
@@ -66,16 +71,12 @@ def join(parts: Sequence[Responses]) -> Responses:
 
 @torch.no_grad()
 def decode(
-    policy: PolicyModel,
-    prefix: Prefix,
-    seeds: Tensor,
-    params: SamplingParams,
-    *,
-    compact_below: float = 0.75,
+    policy: PolicyModel, prompts: Sequence[Prefix], prompt_of_row: Tensor, seeds: Tensor, params: SamplingParams
 ) -> Responses:
-    """One response for each row of `prefix`, whose tokens have all been forwarded.
+    """One response for each row.
 
-    seeds: (R,) int64, one a row. compact_below: share of rows still going under which the others leave the batch.
+    prompts: prefilled, in one part or more. prompt_of_row: (R,) int64, non-decreasing index into all of them.
+    seeds: (R,) int64.
     """
     num_responses, limit, device = len(seeds), params.max_response_tokens, policy.device
     token_ids = torch.zeros(num_responses, limit, dtype=torch.int64, device=device)
@@ -85,31 +86,40 @@ def decode(
     stops = StopStrings(params.stop, policy.prompts.decode)
     end_ids = torch.tensor(sorted(policy.end_token_ids), dtype=torch.int64, device=device)
 
-    responses = torch.arange(num_responses, device=device)
-    seeds, hidden, num_steps, num_rows, reserved = seeds.to(device), prefix.last_hidden, 0, 0, 0
+    cache = GroupCache(prompts, prompt_of_row)
+    hidden = torch.cat([prompt.last_hidden for prompt in prompts])[prompt_of_row.to(device)]
+    response_of_row = torch.arange(num_responses, device=device)
+    seeds, num_steps, num_rows = seeds.to(device), 0, 0
     for position in range(limit):
         drawn, chosen = draw_tokens(policy.log_probs_of(hidden, params.temperature), params, seeds, position)
-        token_ids[responses, position] = drawn
-        logprobs[responses, position] = chosen
+        token_ids[response_of_row, position] = drawn
+        logprobs[response_of_row, position] = chosen
         ended = torch.isin(drawn, end_ids)
         if stops:
-            ended |= _completes_stop(stops, token_ids, responses, position, has_stopped)
-        lengths[responses] = torch.where(ended & ~has_stopped[responses], position + 1, lengths[responses])
-        has_stopped[responses] |= ended
-        if position + 1 == limit:
+            ended |= _completes_stop(stops, token_ids, response_of_row, position, has_stopped)
+        is_first_end = ended & ~has_stopped[response_of_row]
+        lengths[response_of_row[is_first_end]] = position + 1
+        has_stopped[response_of_row] |= ended
+        going = torch.nonzero(~has_stopped[response_of_row])[:, 0]
+        if not len(going) or position + 1 == limit:
             break
-        going = torch.nonzero(~has_stopped[responses])[:, 0]
-        if not len(going):
-            break
-        if len(going) < compact_below * len(responses):
-            prefix, responses, seeds, drawn = prefix.select(going), responses[going], seeds[going], drawn[going]
-        if reserved == 0:
-            reserved = min(RESERVED_TOKENS, limit - 1 - position)
-            prefix = prefix.reserve(reserved)
-        states, prefix = policy.extend(prefix, drawn[:, None])
-        hidden, reserved = states[:, 0], reserved - 1
-        num_steps, num_rows = num_steps + 1, num_rows + len(responses)
+        if len(going) < COMPACT_BELOW * cache.num_rows:
+            cache.select(going)
+            response_of_row, seeds, drawn = response_of_row[going], seeds[going], drawn[going]
+        if position % RESERVED_TOKENS == 0:
+            cache.reserve(min(RESERVED_TOKENS, limit - 1 - position))
+        hidden = _forward(policy, cache, drawn)
+        num_steps, num_rows = num_steps + 1, num_rows + cache.num_rows
     return Responses(token_ids.cpu(), logprobs.cpu(), lengths.cpu(), has_stopped.cpu(), num_steps, num_rows)
+
+
+def _forward(policy: PolicyModel, cache: GroupCache, token_ids: Tensor) -> Tensor:
+    """One more token a row: (B, hidden), what its next one is predicted from."""
+    embeds = policy.family.embed(policy.hf, token_ids[:, None])
+    positions = cache.next_positions[:, None].expand(policy.family.num_position_axes, -1, -1)
+    hidden = policy.family.run(policy.hf, embeds, positions, mask=None, cache=cache.cache)
+    cache.next_positions = cache.next_positions + 1
+    return hidden[:, 0]
 
 
 def _completes_stop(

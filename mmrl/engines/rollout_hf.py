@@ -23,11 +23,14 @@ from mmrl.engines.load_weights import load_named_weights
 from mmrl.engines.sampling import check_params, response_seed
 from mmrl.errors import ConfigError, MmrlError, ModelError, RunFailedError
 from mmrl.models.flops import forward_flops
-from mmrl.models.policy import PolicyModel
+from mmrl.models.policy import PolicyModel, Prefix
 from mmrl.types import Rollout, RolloutGroup, Sample
 
 MAX_PREFILL_TOKENS = 16384
 """Most prompt tokens, padding included, in one forward pass."""
+
+Wave = tuple[Sequence[Sample], list[PreparedPrompt]]
+"""Samples that are sampled together, and their prompts."""
 
 
 class HfRollout:
@@ -79,8 +82,7 @@ class HfRollout:
         stats: list[RolloutStats] = []
         groups: list[RolloutGroup] = []
         with policy.precision():
-            for prompts in self._waves(policy, samples, num_responses):
-                wave = samples[len(groups) : len(groups) + len(prompts)]
+            for wave, prompts in self._waves(policy, samples, num_responses):
                 seeds = [[response_seed(seed, step, s.id, index) for index in range(num_responses)] for s in wave]
                 responses, wave_stats = self._sample(policy, prompts, seeds, params)
                 groups += self._groups(policy, wave, seeds, responses)
@@ -119,36 +121,38 @@ class HfRollout:
             )
         return self._open_policy()
 
-    def _waves(
-        self, policy: PolicyModel, samples: Sequence[Sample], num_responses: int
-    ) -> Iterator[list[PreparedPrompt]]:
-        """The samples' prompts in order, as many at a time as fit into one batch of responses and one prefill."""
-        prompts: list[PreparedPrompt] = []
+    def _waves(self, policy: PolicyModel, samples: Sequence[Sample], num_responses: int) -> Iterator[Wave]:
+        """As many samples at a time as fill one batch of responses, at least one; prepared when their turn comes."""
+        size = max(1, self._max_batch_rows // num_responses)
+        for first in range(0, len(samples), size):
+            wave = samples[first : first + size]
+            yield wave, [policy.prompts.prepare(sample) for sample in wave]
+
+    def _prefill(self, policy: PolicyModel, prompts: list[PreparedPrompt]) -> list[Prefix]:
+        """The prompts in order, in as few passes as their tokens allow."""
+        passes: list[list[PreparedPrompt]] = []
         longest = 0
-        for sample in samples:
-            prompt = policy.prompts.prepare(sample)
-            num_prompts, longest = len(prompts) + 1, max(longest, len(prompt))
-            is_full = num_prompts * num_responses > self._max_batch_rows
-            if prompts and (is_full or num_prompts * longest > self._max_prefill_tokens):
-                yield prompts
-                prompts, longest = [], len(prompt)
-            prompts.append(prompt)
-        if prompts:
-            yield prompts
+        for prompt in prompts:
+            longest = max(longest, len(prompt))
+            if not passes or (len(passes[-1]) + 1) * longest > self._max_prefill_tokens:
+                passes.append([])
+                longest = len(prompt)
+            passes[-1].append(prompt)
+        return [policy.prefill(part) for part in passes]
 
     def _sample(
         self, policy: PolicyModel, prompts: list[PreparedPrompt], seeds: list[list[int]], params: SamplingParams
     ) -> tuple[Responses, RolloutStats]:
         """A response for each seed, in batches of at most `max_batch_rows` rows; the prompts are prefilled once."""
-        started = time.perf_counter()
-        prefix = policy.prefill(prompts)
-        prefilled = time.perf_counter()
+        started = _now(policy.device)
+        prefixes = self._prefill(policy, prompts)
+        prefilled = _now(policy.device)
         row_seeds = torch.tensor(seeds)
         prompt_of_row = torch.arange(len(prompts)).repeat_interleave(row_seeds.shape[1])
         batches = zip(
             prompt_of_row.split(self._max_batch_rows), row_seeds.flatten().split(self._max_batch_rows), strict=True
         )
-        responses = join([decode(policy, prefix.expand(rows), row_seeds, params) for rows, row_seeds in batches])
+        responses = join([decode(policy, prefixes, rows, row_seeds, params) for rows, row_seeds in batches])
         return responses, RolloutStats(
             prompt_tokens=sum(len(prompt) for prompt in prompts),
             response_tokens=int(responses.lengths.sum()),
@@ -156,7 +160,7 @@ class HfRollout:
             decoded_rows=responses.num_rows,
             prepare_s=0.0,
             prefill_s=prefilled - started,
-            decode_s=time.perf_counter() - prefilled,
+            decode_s=_now(policy.device) - prefilled,
             flops=forward_flops(policy, prompts, prompt_of_row.tolist(), responses.lengths.tolist()).total,
         )
 
@@ -192,6 +196,13 @@ class HfRollout:
             policy_version=self._policy_version,
             seed=seed,
         )
+
+
+def _now(device: torch.device) -> float:
+    """Seconds, once the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def _add_up(stats: Sequence[RolloutStats], *, total_s: float) -> RolloutStats:

@@ -17,13 +17,15 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from mmrl.models.group_cache import GroupLayer
+
 ATTENTION = "mmrl"
 
 
 def attend(
     module: nn.Module,
     query: Tensor,
-    key: Tensor,
+    key: Tensor | GroupLayer,
     value: Tensor,
     attention_mask: Tensor | None,
     *,
@@ -31,7 +33,12 @@ def attend(
     dropout: float = 0.0,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """query (rows, heads, queries, dim) over key and value (rows, kv_heads, keys, dim): (rows, queries, heads, dim)."""
+    """query (rows, heads, queries, dim) over key and value (rows, kv_heads, keys, dim): (rows, queries, heads, dim).
+
+    In decoding over a `GroupCache` its layer comes as key and value, and attends itself.
+    """
+    if isinstance(key, GroupLayer):
+        return key.attend(query, query.shape[-1] ** -0.5 if scaling is None else scaling), None
     num_queries, num_keys = query.shape[2], key.shape[2]
     groups = query.shape[1] // key.shape[1]
     if num_queries == 1:
