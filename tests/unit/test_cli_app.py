@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 import typer
 from config_files import write_config
-from timed_process import run_timed
+from timed_process import run_process, run_timed
 
 import mmrl
 from mmrl.cli import app as cli
@@ -77,7 +77,7 @@ def test_help_brings_no_torch_for_any_command() -> None:
         f"import sys; from mmrl.cli.app import main; [main([name, '--help']) for name in {names!r}]; "
         "print([m for m in ('torch', 'transformers') if m in sys.modules])"
     )
-    done, _ = run_timed([sys.executable, "-c", code], limit_s=60)
+    done = run_process([sys.executable, "-c", code])
     assert done.stdout.splitlines()[-1] == "[]", done.stderr
 
 
@@ -105,13 +105,12 @@ def test_wrong_use_ends_in_2(words: list[str], message: str, capsys: pytest.Capt
 
 
 def test_the_process_ends_with_the_code_of_the_error(tmp_path: Path) -> None:
-    missing, _ = run_timed([sys.executable, "-m", "mmrl", "config", "show", str(tmp_path / "x.yaml")], limit_s=60)
+    missing = run_process([sys.executable, "-m", "mmrl", "config", "show", str(tmp_path / "x.yaml")])
     assert missing.returncode == 3
     assert missing.stderr.startswith("error: config file ")
     assert "Traceback" not in missing.stderr
-    wrong, _ = run_timed(
-        [sys.executable, "-m", "mmrl", "config", "show", str(write_config(tmp_path, "learning_rate: 1\n"))], limit_s=60
-    )
+    path = write_config(tmp_path, "learning_rate: 1\n")
+    wrong = run_process([sys.executable, "-m", "mmrl", "config", "show", str(path)])
     assert wrong.returncode == 2
     assert "run.yaml:5: unknown key 'learning_rate'; did you mean 'optim.lr'?" in wrong.stderr
     assert wrong.stdout == ""
