@@ -58,6 +58,7 @@ def step_flops(policy: PolicyModel, batch: GroupBatch, *, path: ForwardPath = "p
 
     Backward takes the forward's twice, once for inputs and once for weights (the patch embedding's inputs are pixels
     and take none); a frozen part that gradients only pass through takes it once, one that none reaches not at all.
+    A frozen tower counts nothing here: its features were computed when the responses were sampled, and kept.
     """
     forward = forward_flops(
         policy, batch.prompts, batch.prompt_of_row.tolist(), batch.response_lengths.tolist(), path=path
@@ -67,6 +68,8 @@ def step_flops(policy: PolicyModel, batch: GroupBatch, *, path: ForwardPath = "p
     tower = 2.0 if trains.get("vision") else 0.0
     projector = 2.0 if trains.get("projector") else tower / 2
     language = 2.0 if trains["language"] else float(bool(tower or projector))
+    if not tower:
+        forward = replace(forward, patches=0.0, tower=0.0, projector=forward.projector if projector else 0.0)
     return (
         forward.patches * (1 + tower / 2)
         + forward.tower * (1 + tower)

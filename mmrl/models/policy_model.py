@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch, PreparedPrompt, TokenStats
 from mmrl.models.families import Family, ImageSlots
+from mmrl.models.features import ImageEncoder
 from mmrl.models.head import Predictions, chosen_stats, log_probs
 from mmrl.models.prefix import Prefix, empty_cache
 from mmrl.models.processing import PromptProcessor
@@ -37,6 +38,8 @@ class _Chosen:
 class PolicyModel(nn.Module):
     """hf: the model, its weights in float32. family: its adapter. prompts: what makes its inputs.
 
+    images: encodes the prompts' images, and keeps the features of a frozen tower.
+
     dtype: the precision in which passes are computed; bfloat16 is autocast over the float32 weights.
     banned_token_ids: (K,) int64, ids that have no probability. end_token_ids: ids that end a response.
     """
@@ -48,6 +51,7 @@ class PolicyModel(nn.Module):
         self.hf = hf
         self.family = family
         self.prompts = prompts
+        self.images = ImageEncoder(family)
         self.dtype = dtype
         self.end_token_ids = prompts.end_token_ids
         banned = torch.tensor(prompts.banned_token_ids, dtype=torch.int64, device=hf.device)
@@ -183,7 +187,7 @@ class PolicyModel(nn.Module):
         embeds = self.family.embed(self.hf, rows.token_ids.to(self.device))
         slots = None
         if rows.images:
-            features = self.family.encode_images(self.hf, rows.images)
+            features = self.images.encode(self.hf, rows.images)
             if rows.slot_feature is not None:
                 features = features.take(rows.slot_feature.to(self.device))
             slots = ImageSlots(rows.slot_index.to(self.device), features)

@@ -85,6 +85,14 @@ class Family(ABC):
         """Features of all images from one call of the vision tower."""
         raise NotImplementedError(f"{type(self).__name__} has no vision tower")
 
+    def tower_features(self, hf: Any, images: Sequence[PreparedImage]) -> tuple[Tensor, ...]:
+        """The same before the projectors: (tokens, features of the patches that each merges) for each projector."""
+        raise NotImplementedError(f"{type(self).__name__} has no vision tower")
+
+    def project(self, hf: Any, levels: Sequence[Tensor]) -> ImageFeatures:
+        """What `tower_features` gave, through the projectors."""
+        raise NotImplementedError(f"{type(self).__name__} has no vision tower")
+
     def vision_attention_pairs(self, hf: Any, grid_thw: tuple[int, int, int]) -> int:
         """Pairs of patches that attend to each other in an image, summed over the tower's blocks."""
         raise NotImplementedError(f"{type(self).__name__} has no vision tower")

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mmrl.models.families.base import ImageFeatures, ImageSlots
+from mmrl.models.families.base import ImageSlots
 from mmrl.models.families.qwen_vl import QwenVlFamily
 
 
@@ -19,8 +19,8 @@ class Qwen3VlFamily(QwenVlFamily):
     def projectors(self, hf: Any) -> tuple[nn.Module, ...]:
         return (hf.model.visual.merger, hf.model.visual.deepstack_merger_list)
 
-    def features(self, output: Any) -> ImageFeatures:
-        return ImageFeatures(output.pooler_output, tuple(output.deepstack_features))
+    def deepstack_of(self, output: Any) -> tuple[Tensor, ...]:
+        return tuple(output.deepstack_features)
 
     def _slot_arguments(self, slots: ImageSlots | None, embeds: Tensor) -> dict[str, Any]:
         if slots is None:

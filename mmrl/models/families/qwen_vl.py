@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,20 +58,63 @@ class QwenVlFamily(Family):
         return mrope_positions(prompt, hf.config.image_token_id, hf.config.vision_config.spatial_merge_size)
 
     def encode_images(self, hf: Any, images: Sequence[PreparedImage]) -> ImageFeatures:
+        return ImageFeatures(*self._run_tower(hf, images))
+
+    def tower_features(self, hf: Any, images: Sequence[PreparedImage]) -> tuple[Tensor, ...]:
+        with _passing_through(self._each_projector(hf)):
+            embeds, deepstack = self._run_tower(hf, images)
+        return embeds, *deepstack
+
+    def project(self, hf: Any, levels: Sequence[Tensor]) -> ImageFeatures:
+        merge = hf.model.visual.spatial_merge_size
+        patches = [level.unflatten(1, (merge**2, -1)).flatten(0, 1) for level in levels]
+        embeds, *deepstack = (
+            projector(level) for projector, level in zip(self._each_projector(hf), patches, strict=True)
+        )
+        return ImageFeatures(embeds, tuple(deepstack))
+
+    def deepstack_of(self, output: Any) -> tuple[Tensor, ...]:
+        """Features for later layers in the tower's output."""
+        return ()
+
+    def _run_tower(self, hf: Any, images: Sequence[PreparedImage]) -> tuple[Tensor, tuple[Tensor, ...]]:
         tower = hf.model.visual
         device = tower.patch_embed.proj.weight.device
         patches = torch.cat([image.pixel_values for image in images]).to(device)
         grids = torch.tensor([image.grid_thw for image in images], device=device)
-        needs_gradient = any(weight.requires_grad for weight in tower.parameters())
-        with torch.set_grad_enabled(needs_gradient and torch.is_grad_enabled()):
-            return self.features(tower(patches, grid_thw=grids, return_dict=True))
+        output = tower(patches, grid_thw=grids, return_dict=True)
+        return output.pooler_output, self.deepstack_of(output)
+
+    def _each_projector(self, hf: Any) -> list[nn.Module]:
+        """One for each level of features, a list of modules taken apart."""
+        projectors: list[nn.Module] = []
+        for module in self.projectors(hf):
+            projectors.extend(module if isinstance(module, nn.ModuleList) else [module])
+        return projectors
 
     def vision_attention_pairs(self, hf: Any, grid_thw: tuple[int, int, int]) -> int:
         frames, rows, columns = grid_thw
         return len(hf.model.visual.blocks) * frames * (rows * columns) ** 2
 
-    def features(self, output: Any) -> ImageFeatures:
-        return ImageFeatures(output.pooler_output)
+
+@contextmanager
+def _passing_through(projectors: Sequence[nn.Module]) -> Iterator[None]:
+    """Within the block projectors only put the patches together that they merge.
+
+    The tower itself then does what it does around them, such as putting windows back in order.
+    """
+    for projector in projectors:
+        projector.forward = partial(_put_together, projector.hidden_size)
+    try:
+        yield
+    finally:
+        for projector in projectors:
+            del projector.forward
+
+
+def _put_together(size: int, patches: Tensor) -> Tensor:
+    """(patches, features) to (tokens, features of all patches that a token merges)."""
+    return patches.reshape(-1, size)
 
 
 def mrope_positions(prompt: PreparedPrompt, image_token_id: int, merge: int) -> Tensor:
