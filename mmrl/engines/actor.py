@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mmrl.batch import GroupBatch, TokenStats
+from mmrl.calls import logged_call
 from mmrl.config.run import OptimConfig, TrainConfig
 from mmrl.engines.base import NamedWeights, Objective
 from mmrl.engines.gradients import GradientAccumulator, GradientPass, NotFiniteError
@@ -74,12 +75,14 @@ class HfActor:
         """The next update is the first one of run step `step`, counted from 1."""
         self._num_updates = (step - 1) * self._updates_per_step
 
+    @logged_call
     def logprobs(self, batch: GroupBatch, *, with_entropy: bool = False) -> TokenStats:
         """(B, T) in the rows' own order, on the batch's device; without gradients."""
         return logprobs_without_gradient(
             self.policy, batch, self._train, temperature=self._temperature, with_entropy=with_entropy
         )
 
+    @logged_call
     def train_step(
         self, batch: GroupBatch, objective: Objective, *, before_step: Callable[[], None] | None = None
     ) -> dict[str, float]:

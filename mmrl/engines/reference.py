@@ -7,6 +7,7 @@ import copy
 from torch import Tensor
 
 from mmrl.batch import GroupBatch
+from mmrl.calls import logged_call
 from mmrl.config.run import TrainConfig
 from mmrl.engines.passes import logprobs_without_gradient
 from mmrl.models.policy import PolicyModel
@@ -37,6 +38,7 @@ class Reference:
         ]
         return cls(copy.deepcopy(policy, {id(item): item for item in shared}), train, temperature=temperature)
 
+    @logged_call
     def logprobs(self, batch: GroupBatch) -> Tensor:
         """(B, T) float32, zero where response_mask is 0."""
         return logprobs_without_gradient(self.policy, batch, self._train, temperature=self._temperature).logprobs

@@ -16,6 +16,7 @@ from itertools import islice
 import torch
 
 from mmrl.batch import PreparedPrompt
+from mmrl.calls import logged_call
 from mmrl.config.run import RolloutConfig
 from mmrl.engines.base import NamedWeights, RolloutStats, SamplingParams
 from mmrl.engines.decoding import ResponseRow, Responses, decode, join
@@ -66,6 +67,7 @@ class HfRollout:
         return self._last_stats
 
     @torch.no_grad()
+    @logged_call
     def generate(
         self, samples: Sequence[Sample], params: SamplingParams, *, num_responses: int, seed: int, step: int
     ) -> list[RolloutGroup]:
@@ -90,6 +92,7 @@ class HfRollout:
         self._last_stats = _add_up(stats, total_s=time.perf_counter() - started)
         return groups
 
+    @logged_call
     def update_weights(self, weights: NamedWeights, version: int) -> None:
         """Take every weight, and `version` for what is sampled from now on. No cache outlives a `generate`.
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mmrl.calls import logged_call
 from mmrl.config.reward import FunctionRewardConfig, RewardConfig, VetoRewardConfig
 from mmrl.config.run import RewardRunnerConfig
 from mmrl.errors import ConfigError, RunFailedError
@@ -77,6 +78,7 @@ class RewardRunner:
             sources = tuple(part.source for part in self._isolated if part.source is not None)
             self._pool = RewardPool(Setup(sources, runner.workers, runner.memory_mb * 2**20))
 
+    @logged_call
     def score(self, groups: Sequence[RolloutGroup]) -> list[tuple[RewardResult, ...]]:
         """The reward of each rollout, by group and in order.
 

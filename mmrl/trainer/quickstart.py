@@ -34,7 +34,6 @@ from mmrl.types import Message, Sample, TextPart
 WARM_START_DATA = "digits-which-noisy"
 WRONG_SHARE = 0.5
 WARM_START_STEPS = 140
-IMAGE = ImageConfig(min_pixels=3136, max_pixels=3136)
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,6 @@ def warm_start_config(model: Path, seed: int) -> RunConfig:
                 "train": WARM_START_DATA,
                 "eval": "digits-which@validation",
                 "max_prompt_tokens": 64,
-                "image": IMAGE.model_dump(),
             },
             "reward": [{"type": "exact"}],
             "rollout": {"max_response_tokens": 12},
@@ -141,7 +139,9 @@ def warm_start_config(model: Path, seed: int) -> RunConfig:
 
 def accuracy(model: Path, *, split: str = "test") -> float:
     """Share of the images of digits-which that the model names right, greedy."""
-    policy = load_policy(ModelConfig(path=str(model), dtype="float32"), IMAGE, store=ImageStore(), trainable=False)
+    policy = load_policy(
+        ModelConfig(path=str(model), dtype="float32"), ImageConfig(), store=ImageStore(), trainable=False
+    )
     rollout = HfRollout(policy, RolloutConfig())
     config = load_config(quickstart_config_path()).config
     with RewardRunner(config.reward, RewardRunnerConfig()) as rewards:
