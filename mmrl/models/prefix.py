@@ -4,12 +4,12 @@ Rows are filled up on the right, so a row's cache may have gaps: behind its prom
 shorter than its neighbours'. A gap is masked, and positions count without it, so the result is that of the row alone.
 
 A prefix is never changed: extending, expanding and selecting give a new one, and gradients flow through all three.
-Only a prefix with reserved room is written into in place, without gradients; it may be extended along one line only.
+Decoding, which needs no gradients and extends by one token at a time, has a cache of its own (`group_cache`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from mmrl.models.attention import added_mask
 
 
 class KeyValueLayer(DynamicLayer):
-    """Keys and values (rows, kv_heads, length, dim) of one layer; with room behind them once `reserve` was called."""
+    """Keys and values (rows, kv_heads, length, dim) of one layer."""
 
     keys: Any
     values: Any
@@ -30,15 +30,12 @@ class KeyValueLayer(DynamicLayer):
         super().__init__()
         self.keys, self.values = keys, values
         self.is_initialized = keys is not None
-        self._room: Any = None
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         # Under autocast rotated keys are float32 and values are not; attention would round the keys anyway.
         key_states = key_states.to(value_states.dtype)
         if self.keys is None:
             self.keys, self.values = key_states, value_states
-        elif self._room is not None:
-            self._write(key_states, value_states)
         else:
             self.keys = torch.cat([self.keys, key_states], dim=2)
             self.values = torch.cat([self.values, value_states], dim=2)
@@ -47,40 +44,11 @@ class KeyValueLayer(DynamicLayer):
 
     def branch(self) -> KeyValueLayer:
         """A layer that starts with the same keys and values, and grows by itself."""
-        layer = KeyValueLayer(self.keys, self.values)
-        layer._room = self._room
-        return layer
+        return KeyValueLayer(self.keys, self.values)
 
     def take(self, rows: Tensor, repeats: int | None) -> KeyValueLayer:
-        """The given rows, with the room that there was. repeats: `rows` is each row so many times, in order."""
-        if self._room is None:
-            return KeyValueLayer(_take(self.keys, rows, repeats), _take(self.values, rows, repeats))
-        layer = KeyValueLayer()
-        layer._room = (_take(self._room[0], rows, repeats), _take(self._room[1], rows, repeats))
-        layer._show(self.keys.shape[2])
-        return layer
-
-    def reserve(self, num_tokens: int) -> KeyValueLayer:
-        rows, heads, length, dim = self.keys.shape
-        room = (rows, heads, length + num_tokens, dim)
-        layer = KeyValueLayer()
-        layer._room = (self.keys.new_empty(room), self.values.new_empty((*room[:3], self.values.shape[3])))
-        layer._room[0][:, :, :length] = self.keys
-        layer._room[1][:, :, :length] = self.values
-        layer._show(length)
-        return layer
-
-    def _write(self, key_states: Tensor, value_states: Tensor) -> None:
-        start, end = self.keys.shape[2], self.keys.shape[2] + key_states.shape[2]
-        keys, values = self._room
-        assert end <= keys.shape[2], f"{end} tokens in a cache with room for {keys.shape[2]}"
-        keys[:, :, start:end] = key_states
-        values[:, :, start:end] = value_states
-        self._show(end)
-
-    def _show(self, length: int) -> None:
-        self.keys, self.values = self._room[0][:, :, :length], self._room[1][:, :, :length]
-        self.is_initialized = True
+        """The given rows. repeats: `rows` is each row so many times, in order."""
+        return KeyValueLayer(_take(self.keys, rows, repeats), _take(self.values, rows, repeats))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +83,6 @@ class Prefix:
     def select(self, rows: Tensor) -> Prefix:
         """Only the given rows, in that order."""
         return self._take(rows.to(self.next_positions.device))
-
-    def reserve(self, num_tokens: int) -> Prefix:
-        """The same with room for `num_tokens` more, so that decoding does not copy the cache at every token."""
-        assert not torch.is_grad_enabled(), "a cache that is written in place has no gradients"
-        return replace(self, cache=Cache(layers=[layer.reserve(num_tokens) for layer in self.cache.layers]))
 
     def mask_for(self, num_tokens: int, dtype: torch.dtype) -> Tensor | None:
         """(rows, 1, num_tokens, length + num_tokens) to add to the scores of tokens that follow; None: all is seen."""

@@ -3,6 +3,7 @@ import shutil
 
 import pytest
 import torch
+from models_builders import sample, user
 from safetensors.torch import load_file, save_file
 
 from mmrl.config.run import ImageConfig, ModelConfig
@@ -121,3 +122,28 @@ def test_loading_draws_nothing_from_the_callers_random_numbers(load, tiny_model)
     torch.manual_seed(3)
     load(tiny_model("qwen2"))
     assert torch.equal(torch.rand(2), expected)
+
+
+def test_a_folder_in_the_hubs_older_layout_loads(load, folder, tiny_model):
+    """preprocessor_config.json with pixel limits, a template in tokenizer_config.json, a flat config.json."""
+    processor = json.loads((folder / "processor_config.json").read_text())
+    images = {name: value for name, value in processor["image_processor"].items() if name != "size"}
+    limits = {"min_pixels": 3136, "max_pixels": 12_845_056, "processor_class": "Qwen2_5_VLProcessor"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(images | limits))
+    (folder / "processor_config.json").unlink()
+    tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
+    template = (folder / "chat_template.jinja").read_text()
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer | {"chat_template": template}))
+    (folder / "chat_template.jinja").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    text = config.pop("text_config")
+    text.pop("model_type")
+    rope = text.pop("rope_parameters")
+    flat = {"rope_theta": rope["rope_theta"], "rope_scaling": {"type": "mrope", "mrope_section": rope["mrope_section"]}}
+    (folder / "config.json").write_text(json.dumps(text | config | flat))
+    policy, expected = load(folder), load(tiny_model("qwen2_5_vl"))
+    assert policy.prompts.images.limits == expected.prompts.images.limits
+    prompt = sample(user("12 + 34?"))
+    assert policy.prompts.prepare(prompt).token_ids == expected.prompts.prepare(prompt).token_ids
+    hidden = [one.prefill([one.prompts.prepare(prompt)]).last_hidden for one in (policy, expected)]
+    assert torch.equal(*hidden)
