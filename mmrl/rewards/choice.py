@@ -12,7 +12,7 @@ from mmrl.rewards.text import answer_after_phrase, last_box, normalise_width, un
 _LETTERS_THAT_ARE_WORDS = "AI"
 _WORDS_AFTER_A_CHOICE = "because|since|as|for|which|is|so|with|due|that"
 _NAMES_OF_A_CHOICE = r"(?:(?:(?i:the|option|choice|answer|letter)\s*)+|选项|选)?"
-_BEFORE_A_LETTER = _NAMES_OF_A_CHOICE + r"[\s:]*[*_]*[(\[]?\s*(?:\\(?:text|mathrm|textbf|mathbf)\{\s*)?"
+_BEFORE_A_LETTER = _NAMES_OF_A_CHOICE + r"[\s:]*[*_]*[(\[]?\s*(?:\\(?:text|mathrm|textbf|mathbf)\{\s*[(\[]?)?"
 
 
 class ChoiceReward(Reward):

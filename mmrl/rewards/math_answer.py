@@ -15,7 +15,7 @@ from mmrl.rewards.latex import bracketed, split_top_level, strip_text_commands, 
 
 Kind = Literal["value", "ordered", "set", "list", "union"]
 
-_SEPARATOR = re.compile(r"\s*(?:[,;]\s*(?:and|or)?(?![a-zA-Z])|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])|或|和)\s*")
+_SEPARATOR = re.compile(r"\s*(?:[,;]\s*(?:(?:and|or)(?![a-zA-Z]))?|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])|或|和)\s*")
 _SEMICOLON = re.compile(r"\s*;\s*")
 _UNION = re.compile(r"\s*\\cup(?![a-zA-Z])\s*")
 _EQUALS = re.compile(r"(?<![<>=!\\])=(?!=)")
@@ -25,6 +25,7 @@ _SET_BUILDER = re.compile(
     r"[a-zA-Z]\s*(?:\\in\s*\\mathbb\{R\}\s*)?(?:\||:|\\mid(?![a-zA-Z])|\\vert)\s*(?P<condition>.+)"
 )
 _SUBSCRIPT_OR_ARGUMENT = re.compile(r"_\{[^{}]*\}|_\w|(?<=[a-zA-Z}'])\([^()]*\)")
+_OPTION_LABEL = re.compile(r"^(?:\\text\{\s*\(?[A-J][).]\s*\}|\([A-J]\))\s*(?=[^\s.])")
 _ROUND = {r"\langle": "(", r"\rangle": ")"}
 
 
@@ -54,8 +55,8 @@ class MathAnswer:
 
 
 def read_answer(text: str) -> MathAnswer:
-    """The structure of an answer in any spelling."""
-    return read_tidied(tidy(text))
+    """The structure of an answer in any spelling; the label of an option in front, as in `(C) 12`, is dropped."""
+    return read_tidied(tidy(_OPTION_LABEL.sub("", tidy(text))))
 
 
 @lru_cache(maxsize=4096)

@@ -8,21 +8,24 @@ away, words taken for products) is thus kept from it.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
+from sympy import I, Symbol
 
 from mmrl.rewards.latex import strip_text_commands, text_key
 from mmrl.rewards.math_answer import MathAnswer, is_words
 from mmrl.rewards.numbers import PlainNumber, has_huge_power, read_number
-from mmrl.rewards.units import is_known_unit, split_unit
+from mmrl.rewards.units import conversion_factor, is_known_unit, split_unit
 
 for _noisy in ("math_verify.parser", "math_verify.grader", "latex2sympy2_extended.math_normalization"):
     logging.getLogger(_noisy).setLevel(logging.ERROR)  # they warn once a process that no timeout of theirs is set
 
+_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\{\\circ\}")
 _SYNTAX = (
     LatexExtractionConfig(
         boxed_match_priority=-1,
@@ -91,7 +94,9 @@ def _values_equal(gold: MathAnswer, answer: MathAnswer) -> bool:
     if gold.is_equation != answer.is_equation and not (gold.is_relation or answer.is_relation):
         return answer.is_equation and _identity_ends_in(gold, answer)
     (gold_value, gold_unit), (value, unit) = split_unit(gold.text), split_unit(answer.text)
-    if gold_unit != unit and _both_known(gold_unit, unit):
+    if (gold_unit or unit) and _quantities_equal(gold.text, answer.text):
+        return True  # what looks like a unit may be a variable: d/2 and 1/2 d
+    if _units_clash(gold_unit, unit):
         return False
     if _quantities_equal(gold_value, value):
         return True
@@ -107,9 +112,12 @@ def _identity_ends_in(gold: MathAnswer, answer: MathAnswer) -> bool:
     return all(_quantities_equal(side, sides[-1]) for side in sides) and _quantities_equal(gold.text, sides[-1])
 
 
-def _both_known(gold_unit: str | None, unit: str | None) -> bool:
-    """Words that are no unit of measurement (`5 apples`) do not matter: the question says what is counted."""
-    return gold_unit is not None and unit is not None and is_known_unit(gold_unit) and is_known_unit(unit)
+def _units_clash(gold_unit: str | None, unit: str | None) -> bool:
+    """Whether both have a unit and they are not one, as mph and mi/h are. Words that are no unit of measurement
+    (`5 apples`) do not matter: the question says what is counted."""
+    if gold_unit is None or unit is None or not (is_known_unit(gold_unit) and is_known_unit(unit)):
+        return False
+    return conversion_factor(unit, gold_unit) != 1
 
 
 def _quantities_equal(gold: str, answer: str) -> bool:
@@ -183,5 +191,15 @@ def _to_sympy(text: str) -> Any | None:
     """
     if not text.strip() or has_huge_power(text):
         return None
-    parsed = parse(f"${text}$", _SYNTAX, fallback_mode="no_fallback", parsing_timeout=None)
-    return parsed[0] if parsed else None
+    in_radians = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
+    parsed = parse(f"${in_radians}$", _SYNTAX, fallback_mode="no_fallback", parsing_timeout=None)
+    return _with_uniform_symbols(parsed[0]) if parsed else None
+
+
+def _with_uniform_symbols(expression: Any) -> Any:
+    """Every variable real and `i` the imaginary unit: the parser makes symbols of one name unequal, depending on
+    whether it takes the text around them for complex."""
+    symbols = getattr(expression, "free_symbols", ())
+    wanted = {symbol: I if symbol.name == "i" else Symbol(symbol.name, real=True) for symbol in symbols}
+    changed = {symbol: new for symbol, new in wanted.items() if symbol != new}
+    return expression.xreplace(changed) if changed else expression

@@ -13,6 +13,9 @@ _MAX_DIGITS = 400
 _MAX_POWER_DIGITS = 4000
 _INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _DECIMAL = re.compile(rf"(?P<sign>[+-]?)\s*(?P<digits>{_INTEGER}(?:\.\d*)?|\.\d+)")
+_REPEATING = re.compile(
+    r"(?P<sign>[+-]?)\s*(?P<whole>\d*)\.(?P<once>\d*)\s*\\(?:overline|bar|dot)\s*\{(?P<again>\d+)\}"
+)
 _INTEGER_POWER = re.compile(
     r"(?<![\d.])(?P<base>\d{1,4000})\s*\^\s*(?:\{\s*(?P<braced>\d{1,9})\s*\}|(?P<bare>\d))(?!\s*\^)"
 )
@@ -48,6 +51,8 @@ def read_number(text: str) -> PlainNumber | None:
         return None
     if match := _DECIMAL.fullmatch(text):
         return _signed(match["sign"], _decimal(match["digits"]))
+    if match := _REPEATING.fullmatch(text):
+        return _signed(match["sign"], PlainNumber(_repeating(match["whole"], match["once"], match["again"]), False))
     if match := _FRACTION.fullmatch(text):
         return _read_fraction(match)
     if match := _POWER.fullmatch(text):
@@ -79,6 +84,12 @@ def _read_fraction(match: re.Match[str]) -> PlainNumber | None:
 def _decimal(digits: str) -> PlainNumber:
     digits = digits.replace(",", "")
     return PlainNumber(Fraction(digits if not digits.endswith(".") else digits[:-1]), "." in digits)
+
+
+def _repeating(whole: str, once: str, again: str) -> Fraction:
+    """0.1666… from `0`, `1`, `6`: the repeated digits over as many nines."""
+    once_value = Fraction(int(whole + once or "0"), 10 ** len(once))
+    return once_value + Fraction(int(again), (10 ** len(again) - 1) * 10 ** len(once))
 
 
 def _signed(sign: str, number: PlainNumber) -> PlainNumber:

@@ -52,7 +52,7 @@ _COMPOUNDS = {
 _RATIOS = {"mph": "mi/h", "kph": "km/h"}
 _NUMBER_END = r"(?P<value>.*?(?:[\d}\])]|\\pi))"
 _WRAPPED = re.compile(_NUMBER_END + r"\s*(?P<unit>\\text\{[^{}]*\}(?:\s*\^\{?-?\d\}?)?)$")
-_SIGN = re.compile(_NUMBER_END + r"\s*(?P<unit>\\%|\^\{\\circ\}\s*(?:\\text\{\s*)?[CF]?\s*\}?)$")
+_SIGN = re.compile(_NUMBER_END + r"\s*(?P<unit>\\%|\^\{\\circ\}\s*(?:[CF]|\\text\{\s*[CF]\s*\})?)$")
 _PLAIN = re.compile(
     _NUMBER_END + r"(?P<space>\s*)(?P<unit>[A-Za-zμΩ\u4e00-\u9fff][A-Za-z ./·\u4e00-\u9fff]*(?:\^\{?\d\}?|\d)?)$"
 )
