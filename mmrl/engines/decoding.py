@@ -23,8 +23,9 @@ from mmrl.models.policy import PolicyModel, Prefix
 RESERVED_TOKENS = 128
 """Room made in the cache at a time, so that a high limit on responses does not take memory that they do not fill."""
 
-COMPACT_BELOW = 0.75
-"""Share of rows still going under which the others leave the batch."""
+COMPACT_BELOW = 0.85
+"""Share of rows still going under which the others leave the batch. Measured from 0.5 to 1 on geometric lengths with the
+'small' model: 0.85 was fastest, a tenth before 0.75 and 1."""
 
 
 class ResponseRow(NamedTuple):

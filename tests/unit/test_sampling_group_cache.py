@@ -1,0 +1,97 @@
+"""Attention over prompts kept once a group, against each row's attention over all that it has seen."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from mmrl.models.attention import attend
+from mmrl.models.group_cache import GroupCache
+from mmrl.models.prefix import KeyValueLayer, Prefix, empty_cache
+
+KEY_HEADS, QUERIES_A_HEAD, DIM = 2, 3, 8
+
+
+class Rows:
+    """Prompts in parts of the given lengths and rows over them; each row's keys and values are kept apart as well."""
+
+    def __init__(self, lengths: list[list[int]], prompt_of_row: list[int]) -> None:
+        self.draw = torch.Generator().manual_seed(0)
+        parts = [self._prefix(part) for part in lengths]
+        prompts = [
+            (part.cache.layers[0].keys[row, :, :length], part.cache.layers[0].values[row, :, :length])
+            for part, of_part in zip(parts, lengths, strict=True)
+            for row, length in enumerate(of_part)
+        ]
+        self.seen = [prompts[prompt] for prompt in prompt_of_row]
+        self.group = GroupCache(parts, torch.tensor(prompt_of_row))
+
+    def _prefix(self, lengths: list[int]) -> Prefix:
+        """What lies behind a shorter prompt is noise that must not be seen."""
+        cache = empty_cache()
+        cache.layers = [KeyValueLayer(*(self._noise(len(lengths), KEY_HEADS, max(lengths)) for _ in range(2)))]
+        real = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+        return Prefix(cache, real, torch.tensor(lengths), torch.zeros(len(lengths), 4), has_gaps=not bool(real.all()))
+
+    def _noise(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, DIM, generator=self.draw)
+
+    def add_token(self) -> tuple[Tensor, Tensor]:
+        """One more token a row: attention over the group cache, and row by row; (rows, 1, heads, DIM) both."""
+        key, value = self._noise(len(self.seen), KEY_HEADS, 1), self._noise(len(self.seen), KEY_HEADS, 1)
+        query = self._noise(len(self.seen), KEY_HEADS * QUERIES_A_HEAD, 1)
+        shared, _ = attend(nn.Identity(), query, *self.group.cache.update(key, value, 0), None)
+        self.seen = [
+            (torch.cat([keys, key[row]], dim=1), torch.cat([values, value[row]], dim=1))
+            for row, (keys, values) in enumerate(self.seen)
+        ]
+        alone = [
+            scaled_dot_product_attention(query[row], *self.seen[row], enable_gqa=True) for row in range(len(query))
+        ]
+        return shared, torch.stack(alone).transpose(1, 2)
+
+    def select(self, rows: list[int]) -> None:
+        self.group.select(torch.tensor(rows))
+        self.seen = [self.seen[row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "prompt_of_row"),
+    [
+        ([[5, 5]], [0, 0, 1, 1]),
+        ([[3, 5]], [0, 0, 1, 1]),
+        ([[3, 5]], [0, 1, 1, 1]),
+        ([[3, 5], [7]], [0, 0, 0, 1, 2, 2]),
+        ([[7], [2, 2]], [0, 1, 1, 2, 2, 2]),
+        ([[4, 4]], [1, 1, 1]),
+    ],
+)
+@torch.no_grad()
+def test_each_row_attends_to_its_prompt_and_its_own_tokens(lengths: list[list[int]], prompt_of_row: list[int]) -> None:
+    rows = Rows(lengths, prompt_of_row)
+    rows.group.reserve(2)
+    for _ in range(2):
+        shared, alone = rows.add_token()
+        assert torch.allclose(shared, alone, atol=1e-6)
+
+
+@torch.no_grad()
+def test_rows_that_stay_attend_as_before_when_rows_and_whole_groups_leave() -> None:
+    rows = Rows([[3, 5], [7]], [0, 0, 0, 1, 2, 2])
+    rows.group.reserve(1)
+    rows.add_token()
+    for stay in ([0, 2, 3, 5], [1, 3], [1]):
+        rows.select(stay)
+        rows.group.reserve(1)
+        shared, alone = rows.add_token()
+        assert rows.group.num_rows == len(stay)
+        assert torch.allclose(shared, alone, atol=1e-6)
+
+
+def test_positions_go_on_from_each_rows_own_prompt() -> None:
+    rows = Rows([[3, 5], [7]], [0, 0, 1, 2, 2])
+    assert rows.group.next_positions.tolist() == [3, 3, 5, 7, 7]
+    rows.select([1, 4])
+    assert rows.group.next_positions.tolist() == [3, 7]
