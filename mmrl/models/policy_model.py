@@ -29,10 +29,10 @@ ForwardPath = Literal["prefix", "plain"]
 
 @dataclass(frozen=True, eq=False)
 class _Chosen:
-    """What each wanted response token is predicted from, and its place in the flattened (B, T); one entry a token."""
+    """What each wanted response token is predicted from, and its place in (B, T) as row and column."""
 
     predictions: Predictions
-    place: Tensor
+    place: tuple[Tensor, Tensor]
 
 
 class PolicyModel(nn.Module):
@@ -89,14 +89,14 @@ class PolicyModel(nn.Module):
             stats = chosen_stats(
                 self.family.head(self.hf),
                 chosen.predictions,
-                token_ids.flatten()[chosen.place],
+                token_ids[chosen.place],
                 self.banned_token_ids,
                 temperature,
                 with_entropy=with_entropy,
             )
 
         def spread(values: Tensor) -> Tensor:
-            return values.new_zeros(token_ids.numel()).index_copy(0, chosen.place, values).view_as(token_ids)
+            return values.new_zeros(token_ids.shape).index_put(chosen.place, values)
 
         return TokenStats(spread(stats.logprobs), None if stats.entropy is None else spread(stats.entropy))
 
@@ -149,11 +149,10 @@ class PolicyModel(nn.Module):
             lengths = (batch.response_lengths.to(self.device) - 1).clamp(min=0)
             later, _ = self.extend(prefix.expand(prompt_of_row), token_ids[:, :-1], lengths)
             hidden = torch.cat([hidden, later[later_rows, later_tokens]])
-        width = token_ids.shape[1]
         later_states = torch.arange(prefix.num_rows, len(hidden), device=self.device)
         return _Chosen(
             Predictions(hidden, torch.cat([prompt_of_row[first_rows], later_states])),
-            place=torch.cat([first_rows * width, later_rows * width + later_tokens + 1]),
+            place=(torch.cat([first_rows, later_rows]), torch.cat([first_rows * 0, later_tokens + 1])),
         )
 
     def _choose_plainly(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor) -> _Chosen:
@@ -165,9 +164,7 @@ class PolicyModel(nn.Module):
         starts = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
         rows, tokens = torch.nonzero(wanted, as_tuple=True)
         states = torch.arange(len(rows), device=self.device)
-        return _Chosen(
-            Predictions(hidden[rows, starts[rows] + tokens], states), place=rows * token_ids.shape[1] + tokens
-        )
+        return _Chosen(Predictions(hidden[rows, starts[rows] + tokens], states), place=(rows, tokens))
 
     def _build_rows(
         self, prompts: Sequence[PreparedPrompt], tails: Sequence[Sequence[int]] | None = None, *, share_images: bool
