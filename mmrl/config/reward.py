@@ -39,8 +39,11 @@ class FunctionRewardConfig(RewardBase):
     arguments: dict[str, Any] = {}
     """Fixed keyword arguments that every call gets besides sample, response, answer, images, meta, num_tokens and
     finish_reason, of which it gets those that it names."""
+    batch: int | None = Field(None, ge=1)
+    """Most responses given to one call; the function then takes lists and returns one score for each. If not given, it
+    is called for each response."""
     timeout_s: float = Field(10.0, gt=0)
-    """Seconds for one response; then it counts as failed."""
+    """Seconds for one response; then it counts as failed. A batch has as many times that as it has responses."""
 
 
 class CombinedRewardConfig(RewardBase):

@@ -7,7 +7,7 @@ turns that, and any other exception, into a missing score of that one response.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -68,6 +68,9 @@ class Reward(ABC):
     isolated: ClassVar[bool] = False
     """Whether it may hang or crash, and so runs in a process of its own under its config's `timeout_s`."""
 
+    batch: int | None = None
+    """Responses that are scored in one call of `score_batch`; None where each is scored by itself."""
+
     @classmethod
     def preload(cls) -> None:
         """Import what scoring needs. Called once before processes are forked, so that each starts at once."""
@@ -80,3 +83,11 @@ class Reward(ABC):
         Raises:
             RewardFailure: the response cannot be scored.
         """
+
+    def score_batch(self, items: Sequence[RewardItem]) -> list[Score | RewardFailure]:
+        """Score several at once; only called where `batch` is set. A failure in the list is that of one response.
+
+        Raises:
+            RewardFailure: none of them can be scored.
+        """
+        raise NotImplementedError(f"{type(self).__name__} scores one response at a time")

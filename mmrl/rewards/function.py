@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any, ClassVar
@@ -22,37 +22,60 @@ DOCUMENTED_ARGUMENTS = ("sample", "response", "answer", "images", "meta", "num_t
 _ALLOWED = "a finite number or bool, a dict with 'score', or None"
 
 
-class FunctionReward(Reward):
-    """Calls a function with those of the documented arguments that it names, and its fixed ones."""
-
-    isolated: ClassVar[bool] = True
-
-    def __init__(self, config: FunctionRewardConfig) -> None:
-        function = load_function(config.path, config.name or "score")
-        self._call = UserFunction(function, f"{config.path}:{config.name or 'score'}", arguments=config.arguments)
-
-    def score(self, item: RewardItem) -> Score:
-        return self._call.score(item)
-
-
 class UserFunction(Reward):
-    """A function that is already loaded.
+    """A loaded function, called with those of the documented arguments that it names and its fixed ones.
+
+    batch: None, or the most responses in one call; then each documented argument is a list, and so is what it returns.
 
     Raises:
         ConfigError: it needs an argument that nothing gives it, or is given one that it does not take.
     """
 
-    def __init__(self, function: Callable[..., Any], label: str, *, arguments: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        label: str,
+        *,
+        arguments: Mapping[str, Any] | None = None,
+        batch: int | None = None,
+    ) -> None:
         self._function = function
-        self._label = label
         self._fixed = dict(arguments or {})
         self._wanted = _wanted_arguments(function, label, self._fixed)
+        self.batch = batch
 
     def score(self, item: RewardItem) -> Score:
-        returned = self._function(**{name: _argument(item, name) for name in self._wanted}, **self._fixed)
-        if inspect.isawaitable(returned):
-            returned = asyncio.run(_finish(returned))
-        return read_returned(returned)
+        if self.batch is not None:
+            (score,) = self.score_batch([item])
+            if isinstance(score, RewardFailure):
+                raise score
+            return score
+        return read_returned(self._call({name: _argument(item, name) for name in self._wanted}))
+
+    def score_batch(self, items: Sequence[RewardItem]) -> list[Score | RewardFailure]:
+        returned = self._call({name: [_argument(item, name) for item in items] for name in self._wanted})
+        if callable(getattr(returned, "tolist", None)) and getattr(returned, "ndim", None) == 1:
+            returned = returned.tolist()
+        if not isinstance(returned, (list, tuple)):
+            raise RewardFailure(f"a batch returns a list of scores; it returned {_short(returned)}")
+        if len(returned) != len(items):
+            raise RewardFailure(f"it returned {len(returned)} scores for {len(items)} responses")
+        return [_read_or_fail(one) for one in returned]
+
+    def _call(self, arguments: Mapping[str, Any]) -> Any:
+        returned = self._function(**arguments, **self._fixed)
+        return asyncio.run(_finish(returned)) if inspect.isawaitable(returned) else returned
+
+
+class FunctionReward(UserFunction):
+    """A function in a file or a module."""
+
+    isolated: ClassVar[bool] = True
+
+    def __init__(self, config: FunctionRewardConfig) -> None:
+        name = config.name or "score"
+        function = load_function(config.path, name)
+        super().__init__(function, f"{config.path}:{name}", arguments=config.arguments, batch=config.batch)
 
 
 def read_returned(returned: Any) -> Score:
@@ -80,6 +103,13 @@ def read_returned(returned: Any) -> Score:
             if key not in ("score", "extracted", "explanation") and value is not None
         },
     )
+
+
+def _read_or_fail(returned: Any) -> Score | RewardFailure:
+    try:
+        return read_returned(returned)
+    except RewardFailure as failure:
+        return failure
 
 
 def _number(value: Any, what: str) -> float:

@@ -24,24 +24,31 @@ class FunctionOptions:
 
     weight: float = 1.0
     name: str | None = None
+    batch: int | None = None
     timeout_s: float = 10.0
     isolated: bool = True
 
 
 def reward(
-    *, weight: float = 1.0, name: str | None = None, timeout_s: float = 10.0, isolated: bool = True
+    *,
+    weight: float = 1.0,
+    name: str | None = None,
+    batch: int | None = None,
+    timeout_s: float = 10.0,
+    isolated: bool = True,
 ) -> Callable[[Function], Function]:
     """Decorator of a reward function that is passed from Python.
 
     weight: factor in the total.
     name: name in metrics and samples; the function's own if not given.
-    timeout_s: seconds for one response; then it counts as failed.
+    batch: most responses in one call; the function then takes lists and returns one score for each.
+    timeout_s: seconds for one response (for a batch as many times that as it has); then it counts as failed.
     isolated: run in another process under the deadline. False runs it in the calling process, where it may use what
         lives there (a model on the GPU); there nothing can stop it if it hangs.
     """
 
     def mark(function: Function) -> Function:
-        function.mmrl_options = FunctionOptions(weight, name, timeout_s, isolated)  # type: ignore[attr-defined]
+        function.mmrl_options = FunctionOptions(weight, name, batch, timeout_s, isolated)  # type: ignore[attr-defined]
         return function
 
     return mark

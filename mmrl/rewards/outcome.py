@@ -1,14 +1,14 @@
-"""One try of one reward on one response, whatever comes of it."""
+"""Trying a reward on responses, whatever comes of it."""
 
 from __future__ import annotations
 
 import os
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mmrl.rewards.base import Reward, RewardFailure, RewardItem
+from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
 
 MAX_TEXT = 2000
 """Longest text, in characters, that is kept of what was extracted, explained or raised."""
@@ -31,31 +31,50 @@ class Outcome:
     ran_out_of_memory: bool = False
 
 
-def attempt(reward: Reward, item: RewardItem) -> Outcome:
-    """Score one response; every exception, `sys.exit` included, becomes the outcome's error.
+def attempt(reward: Reward, items: Sequence[RewardItem]) -> list[Outcome]:
+    """Score responses, one by one or as the reward's batch; every exception, `sys.exit` included, becomes an error of
+    the response, or of all in the batch.
 
     Raises:
         KeyboardInterrupt: nothing else.
     """
+    if reward.batch is None:
+        return [outcome for item in items for outcome in _try(lambda batch: [reward.score(batch[0])], [item])]
+    batches = [items[start : start + reward.batch] for start in range(0, len(items), reward.batch)]
+    return [outcome for batch in batches for outcome in _try(reward.score_batch, batch)]
+
+
+def _try(
+    call: Callable[[Sequence[RewardItem]], Sequence[Score | RewardFailure]], items: Sequence[RewardItem]
+) -> list[Outcome]:
+    num_items = len(items)
     began = time.perf_counter()
     try:
-        score = reward.score(item)
+        scores = call(items)
     except RewardFailure as failure:
-        return Outcome(error=_cut(str(failure)), ms=_ms_since(began))
+        scores = [failure] * num_items
     except MemoryError:
-        return Outcome(error="it ran out of memory", ms=_ms_since(began), ran_out_of_memory=True)
+        failed = Outcome(error="it ran out of memory", ms=_ms_since(began) / num_items, ran_out_of_memory=True)
+        return [failed] * num_items
     except SystemExit as error:
-        return Outcome(error=f"it called exit({error.code!r})", ms=_ms_since(began))
+        scores = [RewardFailure(f"it called exit({error.code!r})")] * num_items
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        return Outcome(error=_describe(error), ms=_ms_since(began))
+        scores = [RewardFailure(_describe(error))] * num_items
+    ms = _ms_since(began) / num_items
+    return [_outcome(score, ms) for score in scores]
+
+
+def _outcome(score: Score | RewardFailure, ms: float) -> Outcome:
+    if isinstance(score, RewardFailure):
+        return Outcome(error=_cut(str(score)), ms=ms)
     return Outcome(
         value=score.value,
         extracted=_cut(score.extracted),
         explanation=_cut(score.explanation),
         extras={key: value if isinstance(value, float) else _cut(value) or "" for key, value in score.extras.items()},
-        ms=_ms_since(began),
+        ms=ms,
     )
 
 

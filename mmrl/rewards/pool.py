@@ -24,7 +24,7 @@ LOAD_TIMEOUT_S = 120.0
 """Seconds for the rewards to load, a user's imports included."""
 
 _STOP_TIMEOUT_S = 5.0
-_BATCH = 64
+_JOBS_A_MESSAGE = 64
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from mmrl.rewards.server import serve; "
     "serve(int(sys.argv[2]))"
@@ -44,13 +44,13 @@ class RewardPool:
         self._setup = setup
         self._ids = itertools.count()
         self._jobs: list[Job] = []
-        self._outcomes: dict[int, Outcome] = {}
+        self._outcomes: dict[int, list[Outcome]] = {}
         self._problem: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._start()
 
-    def new_job(self, source: int, pickled_item: bytes, deadline_s: float) -> Job:
-        return Job(next(self._ids), source, pickled_item, deadline_s)
+    def new_job(self, source: int, pickled_items: bytes, *, size: int, deadline_s: float) -> Job:
+        return Job(next(self._ids), source, pickled_items, size, deadline_s)
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Send jobs off. They run while the caller does something else, until it collects them."""
@@ -59,8 +59,8 @@ class RewardPool:
             self._start()
         self._problem = self._send(self._jobs)
 
-    def collect(self) -> list[Outcome]:
-        """Wait for the outcome of each job that was submitted last, in their order."""
+    def collect(self) -> list[list[Outcome]]:
+        """Wait for the outcomes of each job that was submitted last, in their order."""
         problem = self._problem or self._receive()
         if problem is not None:
             _logger.warning("the reward processes failed (%s); trying again", problem)
@@ -70,7 +70,7 @@ class RewardPool:
         if problem is not None:
             self.close()
         lost = Outcome(error=f"the reward processes failed twice while it was waiting or running ({problem})")
-        return [self._outcomes.get(job.id, lost) for job in self._jobs]
+        return [self._outcomes.get(job.id) or [lost] * job.size for job in self._jobs]
 
     def close(self) -> None:
         """End the server, every worker and whatever they forked. The next `submit` starts anew."""
@@ -130,8 +130,8 @@ class RewardPool:
     def _send(self, jobs: Sequence[Job]) -> str | None:
         """What went wrong, if anything."""
         try:
-            for start in range(0, len(jobs), _BATCH):
-                self._connection.send(jobs[start : start + _BATCH])
+            for start in range(0, len(jobs), _JOBS_A_MESSAGE):
+                self._connection.send(jobs[start : start + _JOBS_A_MESSAGE])
         except OSError:
             return self._last_error()
         return None
@@ -144,9 +144,9 @@ class RewardPool:
             while waiting:
                 if not self._connection.poll(patience_s):
                     return f"no outcome came for {patience_s:g} s"
-                job_id, outcome = self._connection.recv()
-                if job_id in waiting:  # an interrupted batch may have left some behind
-                    self._outcomes[job_id] = outcome
+                job_id, outcomes = self._connection.recv()
+                if job_id in waiting:  # an interrupted call may have left some behind
+                    self._outcomes[job_id] = outcomes
                     waiting.discard(job_id)
         except (EOFError, OSError):
             return self._last_error()

@@ -39,6 +39,7 @@ _logger = logging.getLogger(__name__)
 class _Part:
     """One reward of the run: scored here by `local`, or in the pool from `source` under `deadline_s`.
 
+    batch: responses in one job of the pool.
     veto_total: the total of a response that it scores 0; None for every reward but a veto.
     """
 
@@ -48,6 +49,7 @@ class _Part:
     local: Reward | None = None
     source: RewardSource | None = None
     deadline_s: float = 0.0
+    batch: int = 1
     veto_total: float | None = None
 
 
@@ -113,9 +115,7 @@ class RewardRunner:
         if not items:
             return []
         self._send_off(items)
-        columns = {
-            part.name: [attempt(part.local, item) for item in items] for part in self._parts if part.local is not None
-        }
+        columns = {part.name: attempt(part.local, items) for part in self._parts if part.local is not None}
         columns |= self._take_back(len(items))
         rows = zip(*(columns[part.name] for part in self._parts), strict=True)
         return [_result(self._parts, row, item) for row, item in zip(rows, items, strict=True)]
@@ -123,20 +123,19 @@ class RewardRunner:
     def _send_off(self, items: Sequence[RewardItem]) -> None:
         if self._pool is None:
             return
-        pickled = [pickle.dumps(item) for item in items]
-        self._pool.submit(
-            [
-                self._pool.new_job(source, item, part.deadline_s)
-                for source, part in enumerate(self._isolated)
-                for item in pickled
-            ]
-        )
+        jobs = []
+        for source, part in enumerate(self._isolated):
+            for start in range(0, len(items), part.batch):
+                batch = items[start : start + part.batch]
+                deadline_s = part.deadline_s * len(batch)
+                jobs.append(self._pool.new_job(source, pickle.dumps(batch), size=len(batch), deadline_s=deadline_s))
+        self._pool.submit(jobs)
 
     def _take_back(self, num_items: int) -> dict[str, list[Outcome]]:
         """The outcomes of each isolated reward, in the order of the items that were sent off."""
         if self._pool is None:
             return {}
-        outcomes = self._pool.collect()
+        outcomes = [outcome for job in self._pool.collect() for outcome in job]
         return {
             part.name: outcomes[source * num_items : (source + 1) * num_items]
             for source, part in enumerate(self._isolated)
@@ -167,7 +166,8 @@ def _part_of_config(config: RewardConfig) -> _Part:
     part = _Part(config.part_name, config.weight, label, veto_total=veto_total)
     if not is_isolated(config):
         return replace(part, local=build_reward(config))
-    return replace(part, source=RewardSource(config=config), deadline_s=deadline_s(config))
+    batch = config.batch if isinstance(config, FunctionRewardConfig) else None
+    return replace(part, source=RewardSource(config=config), deadline_s=deadline_s(config), batch=batch or 1)
 
 
 def _part_of_function(function: Callable[..., Any]) -> _Part:
@@ -175,18 +175,18 @@ def _part_of_function(function: Callable[..., Any]) -> _Part:
     own_name = str(getattr(function, "__name__", type(function).__name__))
     name = options.name or own_name.replace("<lambda>", "function")
     label = f"reward '{name}'"
-    here = UserFunction(function, repr(name))
+    here = UserFunction(function, repr(name), batch=options.batch)
     if not options.isolated:
         return _Part(name, options.weight, label, local=here)
     try:
-        source = RewardSource.from_function(function, repr(name))
+        source = RewardSource.from_function(function, repr(name), batch=options.batch)
     except Exception as error:
         _logger.warning(
             "%s cannot be sent to another process (%s: %s); it runs in this one, where nothing stops it if it hangs",
             label, type(error).__name__, error,
         )  # fmt: skip
         return _Part(name, options.weight, label, local=here)
-    return _Part(name, options.weight, label, source=source, deadline_s=options.timeout_s)
+    return _Part(name, options.weight, label, source=source, deadline_s=options.timeout_s, batch=options.batch or 1)
 
 
 def _check_names(parts: Sequence[_Part]) -> None:

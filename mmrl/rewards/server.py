@@ -3,8 +3,8 @@
 The trainer holds torch, threads and perhaps a GPU: forking it is unsafe, and spawning from it would run the user's
 main script again. So the pool lives in a small clean process of its own (this one), which forks workers in
 milliseconds. It reads `Setup` and then lists of `Job`s from a connection, and writes the problems found while
-loading and then `(job id, Outcome)` for each job. It ends, and takes every worker and whatever they forked with it,
-when the connection closes or its parent is gone.
+loading and then `(job id, its Outcomes)` for each job. It ends, and takes every worker and whatever they forked with
+it, when the connection closes or its parent is gone.
 """
 
 from __future__ import annotations
@@ -46,11 +46,16 @@ class Setup:
 
 @dataclass(frozen=True)
 class Job:
-    """One response for the reward at position `source`; `pickled_item` is a RewardItem."""
+    """Responses for one call of the reward at position `source`: one, or a batch.
+
+    pickled_items: a list of `size` RewardItems.
+    deadline_s: for all of them together.
+    """
 
     id: int
     source: int
-    pickled_item: bytes
+    pickled_items: bytes
+    size: int
     deadline_s: float
 
 
@@ -107,7 +112,7 @@ class Server:
 
     def submit(self, job: Job) -> None:
         try:
-            future = self._pool.schedule(worker.score, args=(job.source, job.pickled_item), timeout=job.deadline_s)
+            future = self._pool.schedule(worker.score, args=(job.source, job.pickled_items), timeout=job.deadline_s)
         except RuntimeError:
             self.is_broken = True
             return
@@ -118,20 +123,21 @@ class Server:
         self._pool.join()
         _kill_orphans()
 
-    def _finish(self, job: Job, future: Future[Outcome]) -> None:
+    def _finish(self, job: Job, future: Future[list[Outcome]]) -> None:
         error = future.exception()
         if isinstance(error, pebble.ProcessExpired) and error.exitcode == RETIRED:
             self.submit(job)
-        elif error is None or isinstance(error, (TimeoutError, pebble.ProcessExpired)):
-            self._send(
-                job, future.result() if error is None else Outcome(error=_reason(error, job), ms=_spent(error, job))
-            )
+        elif error is None:
+            self._send(job, future.result())
+        elif isinstance(error, (TimeoutError, pebble.ProcessExpired)):
+            lost = Outcome(error=_reason(error, job), ms=_spent(error, job) / job.size)
+            self._send(job, [lost] * job.size)
         else:
             self.is_broken = True
 
-    def _send(self, job: Job, outcome: Outcome) -> None:
+    def _send(self, job: Job, outcomes: list[Outcome]) -> None:
         with self._sending, contextlib.suppress(OSError):
-            self._connection.send((job.id, outcome))
+            self._connection.send((job.id, outcomes))
 
 
 def serve(fd: int) -> None:

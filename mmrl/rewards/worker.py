@@ -1,7 +1,8 @@
 """What runs inside a worker process of the reward pool.
 
 A worker is forked from the pool's server (`server.py`), moves into a process group of its own, builds the rewards
-once, and then scores one response a task. It must never import torch by itself: it starts in milliseconds.
+once, and then scores one response (or one batch) a task. It must never import torch by itself: it starts in
+milliseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import cloudpickle
 
 from mmrl.config.reward import RewardConfig
-from mmrl.rewards.base import Reward
+from mmrl.rewards.base import Reward, RewardItem
 from mmrl.rewards.function import UserFunction
 from mmrl.rewards.outcome import Outcome, attempt
 from mmrl.rewards.registry import build_reward, preload
@@ -38,17 +39,19 @@ class RewardSource:
     config: RewardConfig | None = None
     pickled_function: bytes | None = None
     label: str = ""
+    batch: int | None = None
 
     @classmethod
-    def from_function(cls, function: Callable[..., Any], label: str) -> RewardSource:
-        return cls(pickled_function=cloudpickle.dumps(function), label=label)
+    def from_function(cls, function: Callable[..., Any], label: str, *, batch: int | None) -> RewardSource:
+        """Raises whatever cloudpickle raises where the function cannot be sent."""
+        return cls(pickled_function=cloudpickle.dumps(function), label=label, batch=batch)
 
     def build(self) -> Reward:
         """Raises ConfigError where a user's function does not load."""
         if self.config is not None:
             return build_reward(self.config)
         assert self.pickled_function is not None
-        return UserFunction(cloudpickle.loads(self.pickled_function), self.label)
+        return UserFunction(cloudpickle.loads(self.pickled_function), self.label, batch=self.batch)
 
     def preload(self) -> None:
         if self.config is not None:
@@ -84,26 +87,29 @@ def load_problems() -> list[str]:
     return [reward for reward in _state.rewards if isinstance(reward, str)]
 
 
-def score(source: int, pickled_item: bytes) -> Outcome:
-    """Score one response with one reward. Leaves the process before it begins where the process has grown too much."""
+def score(source: int, pickled_items: bytes) -> list[Outcome]:
+    """Score responses (one, or a batch) with one reward; `pickled_items` is a list of RewardItems.
+
+    Leaves the process before it begins where the process has grown too much.
+    """
     assert _state is not None
     grown = _memory_used() - _state.memory_at_start
     if _state.is_full or grown > (_state.memory_limit - _state.memory_at_start) / 2:
         os._exit(RETIRED)
-    outcome = _score(_state.rewards[source], pickled_item)
+    outcomes = _score(_state.rewards[source], pickle.loads(pickled_items))
     if os.getpid() != _state.pid:
         os._exit(0)  # a child that the reward forked has come back here: it must not take part in the pool
-    _state.is_full = outcome.ran_out_of_memory
-    return outcome
+    _state.is_full = any(outcome.ran_out_of_memory for outcome in outcomes)
+    return outcomes
 
 
-def _score(reward: Reward | str, pickled_item: bytes) -> Outcome:
+def _score(reward: Reward | str, items: Sequence[RewardItem]) -> list[Outcome]:
     if isinstance(reward, str):
-        return Outcome(error=reward)
+        return [Outcome(error=reward)] * len(items)
     try:
-        return attempt(reward, pickle.loads(pickled_item))
+        return attempt(reward, items)
     except KeyboardInterrupt:
-        return Outcome(error="it raised KeyboardInterrupt")
+        return [Outcome(error="it raised KeyboardInterrupt")] * len(items)
 
 
 def _build(source: RewardSource) -> Reward | str:

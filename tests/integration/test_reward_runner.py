@@ -92,6 +92,15 @@ def score(response, pid_file):
             return None
     return {"score": 1.0, "explanation": str(os.getpid())}
 
+def batched(response, num_tokens):
+    if "raise" in response:
+        raise ValueError("no good")
+    if "short" in response:
+        return [1.0]
+    if "sleep" in response:
+        time.sleep(1000)
+    return [float("nan") if text == "nan" else len(response) for text in response]
+
 async def later(response):
     await asyncio.sleep(0.01)
     return len(response)
@@ -325,6 +334,20 @@ def test_a_combination_with_a_function_in_it_runs_in_the_pool(mischief: Path) ->
         results = runner.score_texts([(sample(), "sleep"), (open_sample, "sleep"), (sample(), "7")])
     assert [result.total for result in results] == [0.5, None, 1.0]
     assert "it took longer than 1 s" in (results[1].parts[0].error or "")
+
+
+def test_a_batch_function_loses_its_batch_only(mischief: Path) -> None:
+    batched = FunctionRewardConfig(path=str(mischief), name="batched", batch=3, timeout_s=0.5)
+    texts = ["a", "b", "c", "d", "raise", "e", "f", "nan", "g", "h", "short", "i", "j", "sleep", "k", "l"]
+    with RewardRunner([batched], RewardRunnerConfig(workers=2)) as runner:
+        results = try_out(runner, *texts)
+    totals = [3.0, 3.0, 3.0, None, None, None, 3.0, None, 3.0, None, None, None, None, None, None, 1.0]
+    assert [result.total for result in results] == totals
+    errors = [result.parts[0].error or "" for result in results]
+    assert "sample s3, response 0: it raised ValueError: no good" in errors[3]
+    assert "it returned nan" in errors[7]
+    assert "it returned 1 scores for 3 responses" in errors[9]
+    assert "it took longer than 1.5 s" in errors[12]
 
 
 def test_functions_passed_from_python_run_in_the_pool() -> None:

@@ -86,6 +86,49 @@ def test_an_async_function_is_awaited() -> None:
     assert call(later) == 1.5
 
 
+def batch_of(returned: Any) -> list[float | str | None]:
+    """The values (or errors) of three responses, scored by a function that returns `returned`."""
+    scores = UserFunction(lambda response: returned, "f", batch=8).score_batch([item(text) for text in "abc"])
+    return [str(score) if isinstance(score, RewardFailure) else score.value for score in scores]
+
+
+def test_a_batch_function_gets_lists_and_returns_one_score_for_each() -> None:
+    def lengths(response: list[str], answer: list[str], *, add: int) -> list[int]:
+        return [len(text) + len(wanted) + add for text, wanted in zip(response, answer, strict=True)]
+
+    function = UserFunction(lengths, "f", arguments={"add": 10}, batch=4)
+    scores = function.score_batch([item("a", "7"), item("bb", "77")])
+    assert [score.value for score in scores if isinstance(score, Score)] == [12.0, 14.0]
+    assert function.score(item("ccc", "7")).value == 14.0
+
+
+@pytest.mark.parametrize("returned", [[1, 0.5, None], (1, 0.5, None), [True, {"score": 0.5}, None]])
+def test_each_element_of_a_batch_may_be_what_a_single_score_may_be(returned: Any) -> None:
+    assert batch_of(returned) == [1.0, 0.5, None]
+    assert batch_of(np.array([1, 0, 2])) == [1.0, 0.0, 2.0]
+
+
+def test_one_bad_element_of_a_batch_costs_only_itself() -> None:
+    first, second, third = batch_of([1.0, float("nan"), "1"])
+    assert (first, second) == (1.0, "it returned nan; allowed: a finite number or bool, a dict with 'score', or None")
+    assert str(third).startswith("it returned '1' (str)")
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ([1, 1], "it returned 2 scores for 3 responses"),
+        ([1, 1, 1, 1], "it returned 4 scores for 3 responses"),
+        (1.0, "a batch returns a list of scores; it returned 1.0"),
+        ({"score": 1}, "a batch returns a list of scores"),
+        (np.ones((3, 1)), "a batch returns a list of scores"),
+    ],
+)
+def test_a_batch_of_the_wrong_length_or_kind_is_refused(returned: Any, message: str) -> None:
+    with pytest.raises(RewardFailure, match=message):
+        batch_of(returned)
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
