@@ -136,8 +136,10 @@ def _parts_of_group(group: list[_Unit], budget: int) -> list[_Unit]:
 
 def _fill_evenly(units: Sequence[_Unit], budget: int, path: ForwardPath) -> list[list[_Unit]]:
     """As few parts as `_fill` makes, under the smallest budget that still gives so few: no tiny last part."""
-    fewest = len(_fill(units, budget, path))
-    smallest = bisect_left(range(budget), True, key=lambda limit: len(_fill(units, limit, path)) <= fewest)
+    parts = _fill(units, budget, path)
+    if len(parts) <= 1:
+        return parts
+    smallest = bisect_left(range(budget), True, key=lambda limit: len(_fill(units, limit, path)) <= len(parts))
     return _fill(units, smallest, path)
 
 
