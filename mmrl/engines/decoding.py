@@ -24,8 +24,8 @@ RESERVED_TOKENS = 128
 """Room made in the cache at a time, so that a high limit on responses does not take memory that they do not fill."""
 
 COMPACT_BELOW = 0.85
-"""Share of rows still going under which the others leave the batch. Measured from 0.5 to 1 on geometric lengths with the
-'small' model: 0.85 was fastest, a tenth before 0.75 and 1."""
+"""Share of rows still going under which the others leave the batch. On geometric lengths with the 'small' model 0.85 was
+the fastest of values from 0 to 1, a tenth before 0.75 and 1."""
 
 
 class ResponseRow(NamedTuple):
@@ -79,39 +79,25 @@ def decode(
     prompts: prefilled, in one part or more. prompt_of_row: (R,) int64, non-decreasing index into all of them.
     seeds: (R,) int64.
     """
-    num_responses, limit, device = len(seeds), params.max_response_tokens, policy.device
-    token_ids = torch.zeros(num_responses, limit, dtype=torch.int64, device=device)
-    logprobs = torch.zeros(num_responses, limit, device=device)
-    lengths = torch.full((num_responses,), limit, device=device)
-    has_stopped = torch.zeros(num_responses, dtype=torch.bool, device=device)
-    stops = StopStrings(params.stop, policy.prompts.decode)
-    end_ids = torch.tensor(sorted(policy.end_token_ids), dtype=torch.int64, device=device)
-
+    limit, num_steps, num_rows = params.max_response_tokens, 0, 0
     cache = GroupCache(prompts, prompt_of_row)
-    hidden = torch.cat([prompt.last_hidden for prompt in prompts])[prompt_of_row.to(device)]
-    response_of_row = torch.arange(num_responses, device=device)
-    seeds, num_steps, num_rows = seeds.to(device), 0, 0
+    hidden = torch.cat([prompt.last_hidden for prompt in prompts])[prompt_of_row.to(policy.device)]
+    sheet = _Sheet(policy, seeds, params)
     for position in range(limit):
-        drawn, chosen = draw_tokens(policy.log_probs_of(hidden, params.temperature), params, seeds, position)
-        token_ids[response_of_row, position] = drawn
-        logprobs[response_of_row, position] = chosen
-        ended = torch.isin(drawn, end_ids)
-        if stops:
-            ended |= _completes_stop(stops, token_ids, response_of_row, position, has_stopped)
-        is_first_end = ended & ~has_stopped[response_of_row]
-        lengths[response_of_row[is_first_end]] = position + 1
-        has_stopped[response_of_row] |= ended
-        going = torch.nonzero(~has_stopped[response_of_row])[:, 0]
+        log_probs = policy.log_probs_of(hidden, params.temperature)
+        drawn, chosen = draw_tokens(log_probs, params, sheet.seeds, position)
+        going = sheet.write(position, drawn, chosen)
         if not len(going) or position + 1 == limit:
             break
         if len(going) < COMPACT_BELOW * cache.num_rows:
             cache.select(going)
-            response_of_row, seeds, drawn = response_of_row[going], seeds[going], drawn[going]
+            sheet.select(going)
+            drawn = drawn[going]
         if position % RESERVED_TOKENS == 0:
             cache.reserve(min(RESERVED_TOKENS, limit - 1 - position))
         hidden = _forward(policy, cache, drawn)
         num_steps, num_rows = num_steps + 1, num_rows + cache.num_rows
-    return Responses(token_ids.cpu(), logprobs.cpu(), lengths.cpu(), has_stopped.cpu(), num_steps, num_rows)
+    return sheet.responses(num_steps, num_rows)
 
 
 def _forward(policy: PolicyModel, cache: GroupCache, token_ids: Tensor) -> Tensor:
@@ -123,15 +109,53 @@ def _forward(policy: PolicyModel, cache: GroupCache, token_ids: Tensor) -> Tenso
     return hidden[:, 0]
 
 
-def _completes_stop(
-    stops: StopStrings, token_ids: Tensor, responses: Tensor, position: int, has_stopped: Tensor
-) -> Tensor:
-    """(rows,) bool: rows still going whose token at `position` completes a stop string."""
-    first = max(0, position + 1 - stops.num_last_tokens)
-    going = torch.nonzero(~has_stopped[responses])[:, 0]
-    last_ids = token_ids[responses[going], first : position + 1].tolist()
-    candidates = going[[index for index, ids in enumerate(last_ids) if stops.within(ids)]]
-    whole_ids = token_ids[responses[candidates], : position + 1].tolist()
-    completes = torch.zeros(len(responses), dtype=torch.bool, device=responses.device)
-    completes[candidates] = torch.tensor([stops.within(ids) for ids in whole_ids], dtype=torch.bool).to(completes)
-    return completes
+class _Sheet:
+    """All responses, and which of them the rows of the batch are. seeds: (B,) int64, of the rows."""
+
+    def __init__(self, policy: PolicyModel, seeds: Tensor, params: SamplingParams) -> None:
+        shape, device = (len(seeds), params.max_response_tokens), policy.device
+        self._token_ids = torch.zeros(shape, dtype=torch.int64, device=device)
+        self._logprobs = torch.zeros(shape, device=device)
+        self._lengths = torch.full((len(seeds),), params.max_response_tokens, device=device)
+        self._has_stopped = torch.zeros(len(seeds), dtype=torch.bool, device=device)
+        self._end_ids = torch.tensor(sorted(policy.end_token_ids), dtype=torch.int64, device=device)
+        self._stops = StopStrings(params.stop, policy.prompts.decode)
+        self._response_of_row = torch.arange(len(seeds), device=device)
+        self.seeds = seeds.to(device)
+
+    def write(self, position: int, token_ids: Tensor, logprobs: Tensor) -> Tensor:
+        """The token of each row at `position`: (rows still going,) int64, the rows that have not ended with it."""
+        rows = self._response_of_row
+        self._token_ids[rows, position], self._logprobs[rows, position] = token_ids, logprobs
+        ended = torch.isin(token_ids, self._end_ids)
+        if self._stops:
+            ended |= self._completes_stop(position)
+        self._lengths[rows[ended & ~self._has_stopped[rows]]] = position + 1
+        self._has_stopped[rows] |= ended
+        return torch.nonzero(~self._has_stopped[rows])[:, 0]
+
+    def select(self, rows: Tensor) -> None:
+        """Keeps the given rows in the batch."""
+        self._response_of_row, self.seeds = self._response_of_row[rows], self.seeds[rows]
+
+    def responses(self, num_steps: int, num_rows: int) -> Responses:
+        return Responses(
+            token_ids=self._token_ids.cpu(),
+            logprobs=self._logprobs.cpu(),
+            lengths=self._lengths.cpu(),
+            has_stopped=self._has_stopped.cpu(),
+            num_steps=num_steps,
+            num_rows=num_rows,
+        )
+
+    def _completes_stop(self, position: int) -> Tensor:
+        """(B,) bool: rows still going whose token at `position` completes a stop string."""
+        rows, stops = self._response_of_row, self._stops
+        first = max(0, position + 1 - stops.num_last_tokens)
+        going = torch.nonzero(~self._has_stopped[rows])[:, 0]
+        last_ids = self._token_ids[rows[going], first : position + 1].tolist()
+        candidates = going[[index for index, ids in enumerate(last_ids) if stops.within(ids)]]
+        whole_ids = self._token_ids[rows[candidates], : position + 1].tolist()
+        completes = torch.zeros(len(rows), dtype=torch.bool, device=rows.device)
+        completes[candidates] = torch.tensor([stops.within(ids) for ids in whole_ids], dtype=torch.bool).to(completes)
+        return completes

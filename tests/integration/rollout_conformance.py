@@ -19,7 +19,7 @@ from mmrl.config.run import ImageConfig, ModelConfig, RolloutConfig
 from mmrl.data.images import ImageStore
 from mmrl.engines.base import RolloutEngine, SamplingParams
 from mmrl.models.policy import PolicyModel, load_policy, save_policy
-from mmrl.types import ImagePart, ImageRef, Message, RolloutGroup, Sample, TextPart
+from mmrl.types import ImagePart, ImageRef, Message, Rollout, RolloutGroup, Sample, TextPart
 
 MakeEngine = Callable[[Path, ImageStore, int], RolloutEngine]
 """Model folder, image store and most rows in a batch -> an engine with weights of its own, in float32 on the CPU."""
@@ -116,6 +116,17 @@ def argmax_decoding(model: Any, actor: PolicyModel, sample: Sample, banned: Tens
         logits = model(input_ids=tokens, mm_token_type_ids=kinds, use_cache=False, **images).logits[0, -1]
         response.append(int(logits.index_fill(0, banned, -math.inf).argmax()))
     return response
+
+
+def stop_over_several_tokens(policy: PolicyModel, rollouts: Sequence[Rollout]) -> str:
+    """Four letters that a rollout says and no single one of its tokens."""
+    for rollout in rollouts:
+        pieces = [policy.prompts.decode([token_id]) for token_id in rollout.token_ids]
+        for start in range(4, len(rollout.text) - 3):
+            stop = rollout.text[start : start + 4]
+            if "\ufffd" not in stop and not any(stop in piece for piece in pieces):
+                return stop
+    raise AssertionError("no response has four readable letters in a row that several tokens make up")
 
 
 def ids_of(groups: Sequence[RolloutGroup]) -> list[list[tuple[int, ...]]]:

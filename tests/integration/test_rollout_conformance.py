@@ -18,6 +18,7 @@ from rollout_conformance import (
     make_samples,
     params,
     save_lively_model,
+    stop_over_several_tokens,
     view_of_actor,
 )
 from transformers import AutoModelForImageTextToText
@@ -184,9 +185,7 @@ def test_a_response_ends_with_the_token_that_completes_a_stop_string(
 ) -> None:
     """What was sampled up to there is what would have been sampled without it, and the text is that of the kept ids."""
     free = engine.generate(samples, params(20), num_responses=4, seed=3, step=0)
-    text = max((rollout.text for rollout in _rollouts(free)), key=lambda text: len(text.split("\ufffd")[0]))
-    stop = text.split("\ufffd")[0][3:6]
-    assert len(stop) == 3
+    stop = stop_over_several_tokens(actor, _rollouts(free))
     stopped = engine.generate(samples, params(20, stop=stop), num_responses=4, seed=3, step=0)
     num_stopped = 0
     for before, after in zip(_rollouts(free), _rollouts(stopped), strict=True):
