@@ -24,8 +24,8 @@ RESERVED_TOKENS = 128
 """Room made in the cache at a time, so that a high limit on responses does not take memory that they do not fill."""
 
 COMPACT_BELOW = 0.85
-"""Share of rows still going under which the others leave the batch. On geometric lengths with the 'small' model 0.85 was
-the fastest of values from 0 to 1, a tenth before 0.75 and 1."""
+"""Share of rows still going under which the others leave the batch. On geometric lengths with the 'small' model 0.85
+was the fastest of values from 0 to 1, a tenth before 0.75 and 1."""
 
 
 class ResponseRow(NamedTuple):
