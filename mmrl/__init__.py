@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mmrl.config import RunConfig
     from mmrl.data import load_dataset
+    from mmrl.rewards import reward
     from mmrl.trainer import train
 
 __version__ = "0.1.0"
 
-_HOMES = {"RunConfig": "mmrl.config", "load_dataset": "mmrl.data", "train": "mmrl.trainer"}
+_HOMES = {
+    "RunConfig": "mmrl.config",
+    "load_dataset": "mmrl.data",
+    "reward": "mmrl.rewards",
+    "train": "mmrl.trainer",
+}
 
-__all__ = ["RunConfig", "__version__", "load_dataset", "train"]
+__all__ = ["RunConfig", "__version__", "load_dataset", "reward", "train"]
 
 
 def __getattr__(name: str) -> Any:

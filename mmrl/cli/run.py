@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from mmrl.cli.arguments import ConfigArgument, DryRunOption, OverridesArgument
 from mmrl.cli.logs import VerboseOption
 from mmrl.cli.output import JsonOption, print_json
@@ -22,9 +20,9 @@ def run(
 
     loaded = load_config(config, overrides or ())
     if not dry_run:
-        from mmrl.trainer.launch import new_run_dir
+        from mmrl.runs.layout import new_run_dir
 
-        train_and_tell(loaded, new_run_dir(folder_name(loaded.config.name)), resume="never", json=json)
+        train_and_tell(loaded, new_run_dir(loaded.config.name), resume="never", json=json)
         return
     from mmrl.trainer.preflight import preflight
 
@@ -33,8 +31,3 @@ def run(
         print_json({"config": plain_config(loaded.config), "preflight": report.to_json()})
     else:
         print("\n".join(report.lines))
-
-
-def folder_name(name: str) -> str:
-    """A run's name as the name of a folder: what is no letter, digit, `.`, `-` or `_` becomes `-`."""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"

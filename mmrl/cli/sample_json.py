@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mmrl.runs.messages import messages_to_json
+from mmrl.data.serialise import messages_to_json
 from mmrl.runs.reader import RunReader
 from mmrl.runs.records import GroupRecord, ResponseRecord, StepSummary
 

@@ -235,8 +235,6 @@ def _check_group_size(config: RunConfig) -> None:
 
 
 def _check_rewards(config: RunConfig) -> None:
-    if config.kind == "rl" and not config.reward:
-        raise ValueError("reward: kind 'rl' needs at least one reward (got none), such as `reward: [{type: exact}]`")
     names = [reward.part_name for reward in config.reward]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from mmrl.runs.messages import messages_from_json
+from mmrl.data.serialise import messages_from_json
 from mmrl.runs.records import GroupRecord, ResponseRecord, StepSummary, TokenRecord
 from mmrl.runs.shards import SCHEMA, TOKEN_COLUMNS, read_shard
 from mmrl.types import RewardPart

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 from mmrl.config.base import home
@@ -103,3 +104,17 @@ def _suggestion(text: str) -> str:
     if names:
         return f"runs there: {', '.join(names[:5])}" + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return "there are no runs there yet; give the path of a run directory"
+
+
+def new_run_dir(name: str) -> Path:
+    """A folder under MMRL_HOME/runs that does not exist yet, named after the run and the time (UTC)."""
+    base = home() / "runs" / f"{folder_name(name)}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    folder, number = base, 2
+    while folder.exists():
+        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return folder
+
+
+def folder_name(name: str) -> str:
+    """A run's name as the name of a folder: what is no letter, digit, `.`, `-` or `_` becomes `-`."""
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"

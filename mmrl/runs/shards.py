@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mmrl.data.serialise import messages_to_json
 from mmrl.runs.disk import plain
-from mmrl.runs.messages import messages_to_json
 from mmrl.runs.recording import Selection
 from mmrl.runs.records import TokenRecord
 from mmrl.types import RewardPart, Rollout, ScoredGroup

@@ -6,23 +6,22 @@ import contextlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from mmrl.config import RunConfig, dump_yaml
-from mmrl.config.base import home
 from mmrl.data.images import ImageStore
 from mmrl.errors import MmrlError, RunCancelledError, RunFailedError
+from mmrl.runs.layout import new_run_dir
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.records import StateName
 from mmrl.runs.trackers import Trackers
 from mmrl.runs.writer import RunWriter
 from mmrl.trainer.assembly import build_offline_loop, build_online_loop
 from mmrl.trainer.checkpoints import newest_whole_checkpoint
-from mmrl.trainer.preflight import check_data, load_data
+from mmrl.trainer.preflight import check_data, check_rewards, load_data
 from mmrl.trainer.recorder import Recorder
 
 
@@ -54,6 +53,7 @@ def train(
     `reward_functions` are added to the config's rewards with weight 1.
     Raises ConfigError, DataError, ModelError before the run begins, RunFailedError once it has.
     """
+    check_rewards(config, reward_functions)
     folder = Path(run_dir) if run_dir is not None else new_run_dir(config.name)
     torch.manual_seed(config.seed)
     data = load_data(config)
@@ -75,16 +75,6 @@ def train(
             loop.run(first_step)
     progress.finish(recorder.latest)
     return TrainResult(folder, config.train.steps, dict(recorder.latest))
-
-
-def new_run_dir(name: str) -> Path:
-    """A folder under MMRL_HOME/runs that does not exist yet."""
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    base = home() / "runs" / f"{name}-{stamp}"
-    folder, number = base, 2
-    while folder.exists():
-        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return folder
 
 
 def _opening(config: RunConfig, writer: RunWriter, first_step: int) -> str:

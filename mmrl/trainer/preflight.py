@@ -10,7 +10,7 @@ from typing import Any
 from mmrl.config import RunConfig
 from mmrl.config.run import DataConfig
 from mmrl.data import load_dataset
-from mmrl.errors import DataError
+from mmrl.errors import ConfigError, DataError
 from mmrl.models.processing import PromptProcessor
 from mmrl.trainer.targets import prompt_only
 from mmrl.types import Sample
@@ -79,11 +79,21 @@ def check_data(config: RunConfig, data: RunData) -> None:
         )
 
 
+def check_rewards(config: RunConfig, functions: Sequence[Callable[..., Any]] = ()) -> None:
+    """RL needs something to learn from, in the config or passed from Python."""
+    if config.kind == "rl" and not config.reward and not functions:
+        raise ConfigError(
+            "reward: kind 'rl' needs at least one reward (got none), such as `reward: [{type: exact}]`, "
+            "or a function passed to `train`"
+        )
+
+
 def preflight(config: RunConfig) -> PreflightReport:
     """Reads the data and the model and counts; raises the error that the run would end with."""
     from mmrl.data.images import ImageStore
     from mmrl.models.policy import load_policy
 
+    check_rewards(config)
     data = load_data(config)
     check_data(config, data)
     policy = load_policy(config.model, config.data.image, store=ImageStore())

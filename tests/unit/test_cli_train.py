@@ -17,8 +17,8 @@ import pytest
 from config_files import write_config
 
 from mmrl.cli.app import main
-from mmrl.cli.run import folder_name
 from mmrl.errors import ConflictError, DataError, RunFailedError
+from mmrl.runs.layout import folder_name
 
 
 @dataclass
@@ -47,11 +47,10 @@ class FakeTrainer:
 def trainer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeTrainer:
     monkeypatch.setenv("MMRL_HOME", str(tmp_path / "home"))
     fake = FakeTrainer()
-    package, launch, preflight = (ModuleType(f"mmrl.trainer{tail}") for tail in ("", ".launch", ".preflight"))
+    package, preflight = (ModuleType(f"mmrl.trainer{tail}") for tail in ("", ".preflight"))
     package.__dict__.update(train=fake.train, __path__=[])
-    launch.__dict__.update(new_run_dir=lambda name: tmp_path / "home" / "runs" / f"{name}-20300101-000000")
     preflight.__dict__.update(preflight=fake.preflight)
-    for module in (package, launch, preflight):
+    for module in (package, preflight):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     return fake
 
