@@ -145,7 +145,13 @@ def accuracy(model: Path, *, split: str = "test") -> float:
     rollout = HfRollout(policy, RolloutConfig())
     config = load_config(quickstart_config_path()).config
     with RewardRunner(config.reward, RewardRunnerConfig()) as rewards:
-        groups = answer(load_dataset(f"digits-which@{split}"), rollout, rewards, max_response_tokens=12)
+        groups = answer(
+            load_dataset(f"digits-which@{split}"),
+            rollout,
+            rewards,
+            max_response_tokens=config.rollout.max_response_tokens,
+            stop=config.rollout.stop,
+        )
     rollout.close()
     return evaluation_metrics(groups)["eval/exact"]
 

@@ -43,7 +43,7 @@ def test_the_quickstart_learns_and_its_samples_can_be_read(tmp_path: Path):
     assert group["images"][0]["sha256"]
 
     gaps = [row.values["sync/logprob_gap_max"] for row in RunReader(Path(result["run_dir"])).metrics() if row.step]
-    assert len(gaps) == 180
+    assert len(gaps) == 150
     assert max(gaps) < 1e-4
 
 
