@@ -18,8 +18,8 @@ from mmrl.models.policy import PolicyModel, load_policy
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.checkpoints import Checkpointer, ResumePoint
 from mmrl.trainer.evaluation import Evaluator
-from mmrl.trainer.offline import OfflineLoop, OfflineParts
-from mmrl.trainer.online import OnlineLoop, OnlineParts
+from mmrl.trainer.offline import OfflineLoop
+from mmrl.trainer.online import OnlineLoop
 from mmrl.trainer.preflight import RunData, fit_prompts
 from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.stages import UserStages
@@ -49,19 +49,17 @@ def build_online_loop(
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         yield OnlineLoop(
             config,
-            OnlineParts(
-                prompts=prompts,
-                processor=policy.prompts,
-                rollout=rollout,
-                actor=actor,
-                reference=reference,
-                rewards=rewards,
-                algorithm=algorithm,
-                evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
-                checkpointer=_checkpointer(config, actor, prompts, recorder, point),
-                stages=stages,
-            ),
-            recorder,
+            prompts=prompts,
+            processor=policy.prompts,
+            rollout=rollout,
+            reference=reference,
+            rewards=rewards,
+            algorithm=algorithm,
+            stages=stages,
+            actor=actor,
+            evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
+            checkpointer=_checkpointer(config, actor, prompts, recorder, point),
+            recorder=recorder,
         )
 
 
@@ -85,14 +83,12 @@ def build_offline_loop(
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         yield OfflineLoop(
             config,
-            OfflineParts(
-                prompts=prompts,
-                processor=policy.prompts,
-                actor=actor,
-                evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
-                checkpointer=_checkpointer(config, actor, prompts, recorder, point),
-            ),
-            recorder,
+            prompts=prompts,
+            processor=policy.prompts,
+            actor=actor,
+            evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
+            checkpointer=_checkpointer(config, actor, prompts, recorder, point),
+            recorder=recorder,
         )
 
 

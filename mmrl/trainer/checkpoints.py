@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +71,10 @@ class Checkpointer:
     def save_if_due(self, step: int) -> None:
         every = self._config.every
         if step == self._total_steps or (every > 0 and step % every == 0):
-            with self._recorder.stage("checkpoint"):
-                self._save(step)
-                self._prune()
+            start = time.perf_counter()
+            self._save(step)
+            self._prune()
+            self._recorder.end_late({"timing_s/checkpoint": time.perf_counter() - start})
 
     def _save(self, step: int) -> None:
         final = self._root / f"step-{step:06d}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -12,18 +13,16 @@ from mmrl.algorithms import Algorithm
 from mmrl.batch import GroupBatch, build_group_batch
 from mmrl.config import RunConfig
 from mmrl.data.stream import PromptStream
-from mmrl.engines.actor import HfActor
-from mmrl.engines.base import RolloutEngine, SamplingParams
+from mmrl.engines.base import RolloutEngine, RolloutStats, SamplingParams
 from mmrl.engines.reference import Reference
 from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.metrics import reward_metrics
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.canary import Canary
-from mmrl.trainer.checkpoints import Checkpointer
-from mmrl.trainer.evaluation import Evaluator
-from mmrl.trainer.recorder import Recorder
-from mmrl.trainer.rollout_metrics import response_metrics, throughput_metrics
+from mmrl.trainer.loop import Loop
+from mmrl.trainer.mean_metrics import MeanMetrics
 from mmrl.trainer.stages import StageContext, UserStages
+from mmrl.trainer.throughput import response_metrics, throughput_metrics
 from mmrl.types import RolloutGroup, Sample, ScoredGroup
 
 
@@ -35,50 +34,37 @@ class UpdateBatch:
     batch: GroupBatch
 
 
-@dataclass(frozen=True)
-class OnlineParts:
-    """All that the loop drives."""
-
-    prompts: PromptStream
-    processor: PromptProcessor
-    rollout: RolloutEngine
-    actor: HfActor
-    reference: Reference | None
-    rewards: RewardRunner
-    algorithm: Algorithm
-    evaluator: Evaluator
-    checkpointer: Checkpointer
-    stages: UserStages
-
-
-class OnlineLoop:
-    def __init__(self, config: RunConfig, parts: OnlineParts, recorder: Recorder) -> None:
-        self.config = config
-        self.parts = parts
-        self.recorder = recorder
+class OnlineLoop(Loop):
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        prompts: PromptStream,
+        processor: PromptProcessor,
+        rollout: RolloutEngine,
+        reference: Reference | None,
+        rewards: RewardRunner,
+        algorithm: Algorithm,
+        stages: UserStages,
+        **common: Any,
+    ) -> None:
+        """common: what `Loop` takes."""
+        super().__init__(config, **common)
+        self.prompts = prompts
+        self.processor = processor
+        self.rollout_engine = rollout
+        self.reference_policy = reference
+        self.rewards = rewards
+        self.algorithm = algorithm
+        self.stages = stages
         self.canary = Canary(config)
+        self.scored: list[ScoredGroup] = []
+        self.sampling: RolloutStats | None = None
 
-    def run(self, first_step: int) -> None:
-        """Steps first_step..train.steps, with evaluation and checkpoints where they are due."""
-        if first_step == 1 and self.config.eval.at_start:
-            self.recorder.begin(0)
-            self.parts.evaluator.evaluate()
-            self.recorder.end()
-        for step in range(first_step, self.config.train.steps + 1):
-            self.recorder.begin(step)
-            self.parts.actor.begin_step(step)
-            with self.recorder.stage("step"):
-                scored = self.one_step(step)
-                self.parts.evaluator.evaluate_if_due(step)
-            self.recorder.add(throughput_metrics(self.parts.actor, self.parts.rollout, self.recorder))
-            self.recorder.samples("train", scored)
-            self.parts.checkpointer.save_if_due(step)
-            self.recorder.end()
-
-    def one_step(self, step: int) -> list[ScoredGroup]:
-        """One step of the algorithm. Returns every group with its rewards and, where kept, its advantages."""
+    def one_step(self, step: int) -> None:
+        """The step, stage by stage; `scored` then holds every group with its rewards and advantages."""
         context = StageContext(self.config, step)
-        groups = self.rollout(self.parts.prompts.next_batch(), context)
+        groups = self.rollout(self.prompts.next_batch(), context)
         scored = self.reward(groups, context)
         kept = self.filter(scored, context)
         if kept:
@@ -92,7 +78,12 @@ class OnlineLoop:
         else:
             self.recorder.warn("no group is left to learn from; the update is skipped and the weights stay as they are")
         self.recorder.add({"update/skipped": float(not kept), **context.metrics})
-        return scored
+        self.scored = scored
+
+    def close_step(self) -> None:
+        """Speed, and the step's responses with their rewards and advantages."""
+        self.recorder.add(throughput_metrics(self.actor, self.sampling, self.recorder))
+        self.recorder.samples("train", self.scored)
 
     def rollout(self, samples: Sequence[Sample], context: StageContext) -> list[RolloutGroup]:
         """group_size responses for each sample, under the current weights."""
@@ -105,61 +96,62 @@ class OnlineLoop:
             stop=rollout.stop,
         )
         with self.recorder.stage("rollout"):
-            groups = self.parts.rollout.generate(
+            groups = self.rollout_engine.generate(
                 samples,
                 params,
                 num_responses=self.config.algorithm.group_size,
                 seed=self.config.seed,
                 step=context.step,
             )
+        self.sampling = self.rollout_engine.last_stats
         self.recorder.add(response_metrics(groups))
-        return self.parts.stages("rollout", groups, context)
+        return self.stages("rollout", groups, context)
 
     def reward(self, groups: Sequence[RolloutGroup], context: StageContext) -> list[ScoredGroup]:
         """The reward of each response, with its parts; one that failed is missing."""
         with self.recorder.stage("reward"):
-            results = self.parts.rewards.score(groups)
+            results = self.rewards.score(groups)
         self.recorder.add(reward_metrics([result for group in results for result in group]))
         scored = [ScoredGroup(group, tuple(rewards)) for group, rewards in zip(groups, results, strict=True)]
-        return self.parts.stages("reward", scored, context)
+        return self.stages("reward", scored, context)
 
     def filter(self, groups: Sequence[ScoredGroup], context: StageContext) -> list[ScoredGroup]:
         """The groups and responses that the algorithm learns from."""
         with self.recorder.stage("filter"):
-            kept, stats = self.parts.algorithm.select(groups)
+            kept, stats = self.algorithm.select(groups)
         self.recorder.add(stats.metrics())
-        return self.parts.stages("filter", list(kept), context)
+        return self.stages("filter", list(kept), context)
 
     def make_batch(self, groups: Sequence[ScoredGroup]) -> UpdateBatch:
         """Prompts prepared (from the cache that sampling filled) and responses as padded rows."""
-        prompts = [self.parts.processor.prepare(group.group.sample) for group in groups]
+        prompts = [self.processor.prepare(group.group.sample) for group in groups]
         return UpdateBatch(tuple(groups), build_group_batch(prompts, [group.group.rollouts for group in groups]))
 
     def reference(self, update: UpdateBatch, context: StageContext) -> UpdateBatch:
         """Logprobs under the reference model, only where a KL term needs them."""
-        if self.parts.reference is not None:
+        if self.reference_policy is not None:
             with self.recorder.stage("reference"):
-                logprobs = self.parts.reference.logprobs(update.batch)
+                logprobs = self.reference_policy.logprobs(update.batch)
             update = replace(update, batch=update.batch.with_(reference_logprobs=logprobs))
-        return self.parts.stages("reference", update, context)
+        return self.stages("reference", update, context)
 
     def old_logprobs(self, update: UpdateBatch, context: StageContext) -> UpdateBatch:
         """Logprobs before the update, only where more than one optimiser step follows; checks the sampler by them."""
         train = self.config.train
-        if self.parts.algorithm.needs_old_logprobs(train.mini_batches, train.epochs):
+        if self.algorithm.needs_old_logprobs(train.mini_batches, train.epochs):
             with self.recorder.stage("old_logprobs"):
-                logprobs = self.parts.actor.logprobs(update.batch).logprobs
+                logprobs = self.actor.logprobs(update.batch).logprobs
             self.canary.observe(update.batch, logprobs)
             self.recorder.add(self.canary.conclude())
             update = replace(update, batch=update.batch.with_(old_logprobs=logprobs))
-        return self.parts.stages("old_logprobs", update, context)
+        return self.stages("old_logprobs", update, context)
 
     def advantages(self, update: UpdateBatch, context: StageContext) -> UpdateBatch:
         """One advantage for each sampled token."""
         with self.recorder.stage("advantages"):
-            advantages = self.parts.algorithm.advantages(update.groups, update.batch)
+            advantages = self.algorithm.advantages(update.groups, update.batch)
         update = replace(update, batch=update.batch.with_(advantages=advantages))
-        return self.parts.stages("advantages", update, context)
+        return self.stages("advantages", update, context)
 
     def update_actor(self, update: UpdateBatch) -> None:
         """`epochs` passes over `mini_batches` mini-batches of whole groups, an optimiser step each."""
@@ -169,7 +161,7 @@ class OnlineLoop:
     def weight_sync(self, step: int) -> None:
         """The new weights, as version `step`, go to the rollout engine."""
         with self.recorder.stage("weight_sync"):
-            self.parts.rollout.update_weights(self.parts.actor.weights(), step)
+            self.rollout_engine.update_weights(self.actor.weights(), step)
 
     def _optimise(self, batch: GroupBatch) -> dict[str, float]:
         metrics = MeanMetrics()
@@ -177,14 +169,14 @@ class OnlineLoop:
         mini_batches = split_prompts(batch, train.mini_batches)
         for epoch in range(train.epochs):
             for index, mini_batch in enumerate(mini_batches):
-                objective = self.parts.algorithm.objective(
+                objective = self.algorithm.objective(
                     mini_batch,
                     response_limit=self.config.rollout.max_response_tokens,
                     first_update=epoch == 0 and index == 0,
                 )
                 watched = batch.old_logprobs is None
                 metrics.add(
-                    self.parts.actor.train_step(
+                    self.actor.train_step(
                         mini_batch,
                         self.canary.watch(objective) if watched else objective,
                         before_step=self._check_canary if watched else None,
@@ -194,32 +186,6 @@ class OnlineLoop:
 
     def _check_canary(self) -> None:
         self.recorder.add(self.canary.conclude())
-
-
-class MeanMetrics:
-    """Metrics of several optimiser steps as one: means, the largest of names that end in `_max`, sums of counts.
-
-    The actor's own figures (`grad_norm`, `lr`, …) become `actor/…`.
-    """
-
-    def __init__(self) -> None:
-        self._values: dict[str, list[float]] = {}
-
-    def add(self, values: dict[str, float]) -> None:
-        for name, value in values.items():
-            self._values.setdefault(name if "/" in name else f"actor/{name}", []).append(value)
-
-    def means(self) -> dict[str, float]:
-        return {name: _combine(name, values) for name, values in self._values.items()}
-
-
-def _combine(name: str, values: list[float]) -> float:
-    last = name.rsplit("/", 1)[-1]
-    if last.endswith("_max"):
-        return max(values)
-    if last.startswith(("num_", "flops", "skipped")):
-        return sum(values)
-    return sum(values) / len(values)
 
 
 def split_prompts(batch: GroupBatch, parts: int) -> list[GroupBatch]:

@@ -10,7 +10,7 @@ from statistics import fmean
 import torch
 
 from mmrl.engines.actor import HfActor
-from mmrl.engines.base import RolloutEngine
+from mmrl.engines.base import RolloutStats
 from mmrl.trainer.recorder import Recorder
 from mmrl.types import RolloutGroup
 
@@ -32,21 +32,31 @@ def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     }
 
 
-def throughput_metrics(actor: HfActor, rollout: RolloutEngine, recorder: Recorder) -> dict[str, float]:
-    """Tokens a second and model FLOP utilisation (vision included): FLOPs over seconds times the matrix peak."""
-    values: dict[str, float] = {}
-    peak = matrix_peak(actor.policy.device.type, actor.policy.dtype)
-    stats = rollout.last_stats
-    seconds = recorder.seconds("rollout")
-    if stats is not None and seconds > 0:
+def throughput_metrics(actor: HfActor, stats: RolloutStats | None, recorder: Recorder) -> dict[str, float]:
+    """Tokens a second, and model FLOP utilisation: FLOPs (vision included) over seconds times the matrix peak.
+
+    stats: of the step's sampling, not of an evaluation that came after it.
+    """
+    values = update_throughput(actor, recorder)
+    if stats is None:
+        return values
+    seconds, step_seconds = recorder.seconds("rollout"), recorder.seconds("step")
+    if seconds > 0:
+        peak = matrix_peak(actor.policy.device.type, actor.policy.dtype)
         values["perf/rollout_tokens_per_s"] = stats.response_tokens / seconds
         values["perf/rollout_mfu"] = stats.flops / seconds / peak
-    seconds = recorder.seconds("update_actor")
-    if seconds > 0:
-        values["perf/update_mfu"] = recorder.current("actor/flops").get("actor/flops", 0.0) / seconds / peak
-    if recorder.seconds("step") > 0 and stats is not None:
-        values["perf/tokens_per_s"] = (stats.prompt_tokens + stats.response_tokens) / recorder.seconds("step")
+    if step_seconds > 0:
+        values["perf/tokens_per_s"] = (stats.prompt_tokens + stats.response_tokens) / step_seconds
     return values
+
+
+def update_throughput(actor: HfActor, recorder: Recorder) -> dict[str, float]:
+    """`perf/update_mfu` of the step's optimiser steps together; nothing where there was none."""
+    seconds = recorder.seconds("update_actor")
+    flops = recorder.current("actor/flops").get("actor/flops")
+    if not seconds or flops is None:
+        return {}
+    return {"perf/update_mfu": flops / seconds / matrix_peak(actor.policy.device.type, actor.policy.dtype)}
 
 
 @cache

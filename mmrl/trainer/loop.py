@@ -1,0 +1,55 @@
+"""What every loop does around its steps: evaluation, checkpoints and the records of each step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from mmrl.config import RunConfig
+from mmrl.engines.actor import HfActor
+from mmrl.trainer.checkpoints import Checkpointer
+from mmrl.trainer.evaluation import Evaluator
+from mmrl.trainer.recorder import Recorder
+
+
+class Loop(ABC):
+    """A loop is a subclass that gives `one_step` and `close_step`."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        actor: HfActor,
+        evaluator: Evaluator,
+        checkpointer: Checkpointer,
+        recorder: Recorder,
+    ) -> None:
+        self.config = config
+        self.actor = actor
+        self.evaluator = evaluator
+        self.checkpointer = checkpointer
+        self.recorder = recorder
+
+    def run(self, first_step: int) -> None:
+        """Steps first_step..train.steps. A step's metrics are written before its checkpoint, so a run that goes on
+        from the checkpoint lacks none."""
+        if first_step == 1 and self.config.eval.at_start:
+            self.recorder.begin(0)
+            self.evaluator.evaluate()
+            self.recorder.end()
+        for step in range(first_step, self.config.train.steps + 1):
+            self.recorder.begin(step)
+            self.actor.begin_step(step)
+            with self.recorder.stage("step"):
+                self.one_step(step)
+                self.evaluator.evaluate_if_due(step)
+            self.close_step()
+            self.recorder.end()
+            self.checkpointer.save_if_due(step)
+
+    @abstractmethod
+    def one_step(self, step: int) -> None:
+        """What is learned in a step."""
+
+    @abstractmethod
+    def close_step(self) -> None:
+        """Records what is known of a step once it is over."""
