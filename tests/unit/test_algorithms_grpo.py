@@ -126,6 +126,7 @@ def test_kl_in_the_reward_alone_gives_grpo_no_spread_to_blow_up() -> None:
     torch.testing.assert_close(dr_grpo.advantages, torch.tensor([[-0.0005], [0.0005]]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("config_class", [GrpoConfig, DrGrpoConfig])
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches(config_class: Any) -> None:
     plain = oracle.grpo_advantages if config_class is GrpoConfig else oracle.dr_grpo_advantages

@@ -72,6 +72,7 @@ def test_the_gradient_is_that_of_the_sequence_ratio_itself() -> None:
     torch.testing.assert_close(torch.autograd.grad(tokens.mean(-1).sum(), logprobs)[0], direct)
 
 
+@pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(random_config, oracle.grpo_advantages, plain_loss)
     assert totals["actor/clip_fraction_low"] > 20

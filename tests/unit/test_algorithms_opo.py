@@ -61,6 +61,7 @@ def test_a_group_of_empty_responses_has_no_baseline_and_no_advantages() -> None:
     assert batch.advantages[2].any()
 
 
+@pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(
         lambda draw: OpoConfig(**shared_settings(draw), **clip_settings(draw)), plain_advantages, oracle.clipped_loss

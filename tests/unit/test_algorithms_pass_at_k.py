@@ -56,6 +56,7 @@ def test_loss_and_gradient_on_worked_numbers() -> None:
     torch.testing.assert_close(gradient, expected / 4, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(
         lambda draw: PassAtKConfig(**shared_settings(draw), **clip_settings(draw)),

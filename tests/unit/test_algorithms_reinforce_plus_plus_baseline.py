@@ -75,6 +75,7 @@ def test_a_batch_without_any_spread_gives_exactly_zero() -> None:
     assert not batch.advantages.any()
 
 
+@pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(
         lambda draw: ReinforcePlusPlusBaselineConfig(**shared_settings(draw), **clip_settings(draw)),

@@ -56,6 +56,7 @@ def test_the_first_update_has_the_gradient_of_reinforce() -> None:
     torch.testing.assert_close(gradient, torch.tensor([[-0.5, 0, -0.5], [0.5, 0, 0]], dtype=torch.float64))
 
 
+@pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(
         lambda draw: RlooConfig(**shared_settings(draw), **clip_settings(draw)), plain_advantages, oracle.clipped_loss

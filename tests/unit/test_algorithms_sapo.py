@@ -36,6 +36,7 @@ def test_loss_and_gradient_on_worked_numbers() -> None:
     torch.testing.assert_close(gradient, advantage * expected / 2, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     check_random_batches(
         lambda draw: SapoConfig(

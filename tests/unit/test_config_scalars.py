@@ -100,6 +100,7 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     assert "optim.eps: got inf; must be a finite number" in str(error.value)
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(st.text(min_size=1, max_size=20))
 def test_any_name_survives_dumping_and_loading(name: str) -> None:

@@ -40,6 +40,7 @@ def test_order_is_pinned_for_resuming_elsewhere() -> None:
     assert ids(PromptStream(samples(10), batch_size=10, seed=0).next_batch()) == [6, 1, 0, 5, 3, 8, 7, 9, 2, 4]
 
 
+@pytest.mark.thorough
 @given(data=st.data(), size=st.integers(1, 40), seed=st.integers(0, 2**32), shuffle=st.booleans())
 def test_every_sample_comes_exactly_once_an_epoch_across_any_resumes(
     data: st.DataObject, size: int, seed: int, shuffle: bool

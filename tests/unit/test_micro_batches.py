@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from actor_fakes import make_batch
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ def plan_as_lists(*args, **options):
     return [rows.tolist() for rows in plan_micro_batches(*args, **options)]
 
 
+@pytest.mark.thorough
 @settings(max_examples=150, deadline=None)
 @given(groups=GROUPS, budget=st.integers(1, 400), path=st.sampled_from(["prefix", "plain"]))
 def test_every_row_is_in_one_micro_batch_and_only_single_rows_pass_the_budget(groups, budget, path):
