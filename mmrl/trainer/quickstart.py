@@ -26,6 +26,7 @@ from mmrl.errors import NotFoundError
 from mmrl.models.policy import load_policy
 from mmrl.models.tiny import build_tiny_qwen2_5_vl
 from mmrl.rewards.runner import RewardRunner
+from mmrl.runs.reader import RunReader
 from mmrl.trainer.evaluation import answer, evaluation_metrics
 from mmrl.trainer.export import export_checkpoint
 from mmrl.trainer.launch import TrainResult, train
@@ -33,7 +34,9 @@ from mmrl.types import Message, Sample, TextPart
 
 WARM_START_DATA = "digits-which-noisy"
 WRONG_SHARE = 0.5
-WARM_START_STEPS = 140
+WARM_START_STEPS = 180
+WARM_START_ACCURACY = 0.5
+"""GRPO starts from the checkpoint of the warm start whose accuracy on the validation split is nearest to this."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def prepare(out: Path, *, seed: int) -> Prepared:
     build_tiny_qwen2_5_vl(base, sentences=digit_texts(), seed=seed)
     register_noisy_labels(seed)
     warm = train(warm_start_config(base, seed), run_dir=fresh_folder(out / f"warm-start-seed{seed}"))
-    export_checkpoint(warm.run_dir, warm.steps, model)
+    export_checkpoint(warm.run_dir, half_right_step(warm.run_dir), model)
     return Prepared(model, accuracy(model))
 
 
@@ -114,6 +117,13 @@ def register_noisy_labels(seed: int) -> None:
     register(WARM_START_DATA, {"train": samples}, source="digits-which@train, half of the labels wrong")
 
 
+def half_right_step(run_dir: Path) -> int:
+    """The step of the checkpoint whose validation accuracy is nearest to `WARM_START_ACCURACY`."""
+    checkpoints = RunReader(run_dir).checkpoints()
+    nearest = min(checkpoints, key=lambda point: abs(point.metrics["eval/exact"] - WARM_START_ACCURACY))
+    return nearest.step
+
+
 def warm_start_config(model: Path, seed: int) -> RunConfig:
     return RunConfig.model_validate(
         {
@@ -131,8 +141,8 @@ def warm_start_config(model: Path, seed: int) -> RunConfig:
             "sft": {"batch_size": 32},
             "optim": {"lr": 1e-3, "warmup_steps": 5},
             "train": {"steps": WARM_START_STEPS},
-            "eval": {"every": 0, "at_start": False},
-            "checkpoint": {"every": 0, "keep": 1},
+            "eval": {"every": 20, "at_start": False},
+            "checkpoint": {"every": 20, "keep": 9},
         }
     )
 
