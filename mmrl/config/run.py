@@ -17,6 +17,10 @@ ModelPart = Literal["vision", "projector", "language"]
 StageName = Literal["rollout", "reward", "filter", "reference", "old_logprobs", "advantages"]
 
 
+RESERVED_PART_NAMES = ("reward", "mean", "std", "missing", "num_samples", "length_mean", "truncated_share")
+"""Metrics that stand beside those of the parts of a reward."""
+
+
 class ModelConfig(ConfigModel):
     path: PathText
     """Folder or hub name of the model that is trained."""
@@ -82,7 +86,7 @@ class OptimConfig(ConfigModel):
     """Learning rate after warm-up (AdamW)."""
     weight_decay: float = Field(0.01, ge=0)
     """Decoupled weight decay of matrices; biases and norms are not decayed."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.999)
     """AdamW's decay of first and second moments."""
     eps: float = Field(1e-8, gt=0)
     """AdamW's epsilon."""
@@ -133,7 +137,8 @@ class CheckpointConfig(ConfigModel):
     keep: int = Field(3, ge=1)
     """How many of the newest are kept; the best one is kept besides."""
     best: str | None = "eval/reward"
-    """The metric (higher is better) whose best checkpoint is kept; null keeps only the newest."""
+    """The metric (higher is better) whose best checkpoint is kept, among those of steps that have it: let eval.every
+    divide checkpoint.every. Null keeps only the newest."""
 
 
 class CanaryConfig(ConfigModel):
@@ -176,7 +181,7 @@ class RunConfig(ConfigModel):
     """Name of the run, for people."""
     kind: Literal["rl", "sft"] = "rl"
     """rl trains on rewards of sampled responses; sft on the reference answers."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     """Everything random in the run follows from it."""
     model: ModelConfig
     """The model that is trained."""
@@ -221,7 +226,7 @@ class RunConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
-        for check in (_check_group_size, _check_rewards, _check_kl, _check_batches):
+        for check in (_check_group_size, _check_rewards, _check_sft, _check_kl, _check_batches):
             check(self)
         return self
 
@@ -236,9 +241,21 @@ def _check_group_size(config: RunConfig) -> None:
 
 def _check_rewards(config: RunConfig) -> None:
     names = [reward.part_name for reward in config.reward]
+    for name in names:
+        if name in RESERVED_PART_NAMES:
+            raise ValueError(f"reward: a reward cannot be named {name!r}, which is a metric already; choose another")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"reward: two rewards are named {twice[0]!r}; give one of them another `name`")
+
+
+def _check_sft(config: RunConfig) -> None:
+    train = config.train
+    if config.kind == "sft" and (train.mini_batches, train.epochs) != (1, 1):
+        raise ValueError(
+            f"train: kind 'sft' makes one optimiser step of sft.batch_size samples a step (got mini_batches "
+            f"{train.mini_batches}, epochs {train.epochs}); leave both at 1 and set sft.batch_size and train.steps"
+        )
 
 
 def _check_kl(config: RunConfig) -> None:

@@ -51,3 +51,21 @@ def redact_under(key: str, value: Any) -> Any:
     if is_secret_key(key) and value is not None and not isinstance(value, bool) and value != "":
         return REDACTED
     return redact(value)
+
+
+def secret_values(value: Any) -> frozenset[str]:
+    """The texts under secret keys in plain data; very short ones are left out, since any text holds them."""
+    if isinstance(value, Mapping):
+        own = {item for key, item in value.items() if is_secret_key(str(key)) and isinstance(item, str)}
+        found = {text for text in own if len(text) >= 4}
+        return frozenset(found).union(*(secret_values(item) for item in value.values()))
+    if isinstance(value, (list, tuple)):
+        return frozenset().union(*(secret_values(item) for item in value))
+    return frozenset()
+
+
+def without(text: str, secrets: frozenset[str]) -> str:
+    """`text` with each of the secrets, and whatever looks like a key, replaced."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, REDACTED)
+    return _SECRET_TEXT.sub(REDACTED, text)

@@ -1,6 +1,6 @@
 """One rule that turns any image into the pixels that every part of mmrl sees: 8-bit RGB, upright.
 
-1. The size is read from the header and refused beyond `MAX_PIXELS`, before any pixel is decoded.
+1. The size is read from the header and refused beyond `MAX_PIXELS` or `MAX_ASPECT_RATIO`, before a pixel is decoded.
 2. The whole image is decoded; of several frames, the first. A truncated or damaged file is refused, never zero-filled.
 3. The EXIF orientation is applied.
 4. 16-bit grey (modes I;16 and I) becomes 8-bit by round(value / 257), so that 65535 is 255.
@@ -25,6 +25,9 @@ from mmrl.errors import DataError, MmrlError
 
 MAX_PIXELS = 89_478_485
 """Largest width x height that is decoded: 256 MiB as RGB. Pillow's own limit of twice this stays in force."""
+
+MAX_ASPECT_RATIO = 200
+"""Longest side over shortest that the reference resizing of Qwen's models accepts."""
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that are tried, by content, never by name; JPEG includes the MPO of phones. None runs another program."""
@@ -100,8 +103,14 @@ def _check_size(image: Image.Image) -> None:
             f"the image is {image.width}x{image.height} = {image.width * image.height:,} pixels; "
             f"at most {MAX_PIXELS:,} are decoded; make it smaller"
         )
-    if image.width == 0 or image.height == 0:
+    short, long = sorted((image.width, image.height))
+    if short == 0:
         raise DataError(f"the image is {image.width}x{image.height}: it has no pixels")
+    if long > MAX_ASPECT_RATIO * short:
+        raise DataError(
+            f"the image is {image.width}x{image.height}, an aspect ratio of {long / short:.0f}; "
+            f"vision-language models take at most {MAX_ASPECT_RATIO}; crop or pad it"
+        )
 
 
 def _is_plain(image: Image.Image) -> bool:

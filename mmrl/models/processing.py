@@ -21,7 +21,7 @@ from mmrl.models.images import ImageLimits, ImagePreparer, limits_of
 from mmrl.models.token_ids import banned_token_ids, find_end_token_ids
 from mmrl.types import Message, Sample
 
-MAX_PIXELS_KEY = "prompt_max_pixels"
+MAX_PIXELS_KEY = "mmrl:prompt_max_pixels"
 """Key of `Sample.meta`: a bound on the pixels of each of the sample's images, below the config's."""
 
 CACHED_PROMPTS = 4096

@@ -17,6 +17,7 @@ from typing import Any
 from mmrl.calls import logged_call
 from mmrl.config.reward import FunctionRewardConfig, RewardConfig, VetoRewardConfig
 from mmrl.config.run import RewardRunnerConfig
+from mmrl.config.secrets import secret_values, without
 from mmrl.errors import ConfigError, RunFailedError
 from mmrl.rewards.base import Reward, RewardItem
 from mmrl.rewards.function import UserFunction
@@ -72,6 +73,7 @@ class RewardRunner:
         functions: Sequence[Callable[..., Any]] = (),
     ) -> None:
         self._max_failure_rate = runner.max_failure_rate
+        self._secrets = secret_values([config.model_dump() for config in configs])
         self._parts = [_part_of_config(config) for config in configs] + [_part_of_function(f) for f in functions]
         _check_names(self._parts)
         self._isolated = [part for part in self._parts if part.source is not None]
@@ -117,8 +119,21 @@ class RewardRunner:
         self._send_off(items)
         columns = {part.name: attempt(part.local, items) for part in self._parts if part.local is not None}
         columns |= self._take_back(len(items))
-        rows = zip(*(columns[part.name] for part in self._parts), strict=True)
+        rows = zip(*([self._clean(outcome) for outcome in columns[part.name]] for part in self._parts), strict=True)
         return [_result(self._parts, row, item) for row, item in zip(rows, items, strict=True)]
+
+    def _clean(self, outcome: Outcome) -> Outcome:
+        """The outcome without secrets of the config: a user's function may put its key into an error."""
+
+        def clean(text: str | None) -> str | None:
+            return text if text is None else without(text, self._secrets)
+
+        return replace(
+            outcome,
+            extracted=clean(outcome.extracted),
+            explanation=clean(outcome.explanation),
+            error=clean(outcome.error),
+        )
 
     def _send_off(self, items: Sequence[RewardItem]) -> None:
         if self._pool is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -11,8 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from mmrl.config.record import RecordConfig
-from mmrl.errors import ConflictError
+from mmrl.errors import ConflictError, RunFailedError
 from mmrl.runs import layout
 from mmrl.runs.config_file import changed_settings, identity_conflict
 from mmrl.runs.disk import JsonLines, plain, write_whole, writing
@@ -22,6 +25,8 @@ from mmrl.runs.recording import choose_groups
 from mmrl.runs.records import StateName, TokenRecord
 from mmrl.runs.shards import encode_shard
 from mmrl.types import ImageRef, ScoredGroup
+
+_UNDER_WAY = ("starting", "running")
 
 
 class RunWriter:
@@ -86,7 +91,9 @@ class RunWriter:
         """One line. A value that is no finite number is written as null; the first such of a name is a warning."""
         reserved = {"step", "time"} & values.keys()
         if reserved:
-            raise ValueError(f"a metric cannot be named {sorted(reserved)[0]!r}; call it `train/{sorted(reserved)[0]}`")
+            raise RunFailedError(
+                f"a metric cannot be named {sorted(reserved)[0]!r}; call it `train/{sorted(reserved)[0]}`"
+            )
         row = {name: plain(value) for name, value in values.items()}
         self._warn_of_lost({name: values[name] for name, value in row.items() if value is None}, step)
         self._metrics.append({"step": step, "time": _now(), **row})
@@ -166,6 +173,12 @@ def _check_folder(run_dir: Path, config_yaml: str, *, resume: bool) -> str | Non
             )
         return None
     reader = RunReader(run_dir)
+    if _owner_lives(run_dir):
+        owner = read_owner(run_dir) or {}
+        raise ConflictError(
+            f"{run_dir} is being trained by process {owner.get('pid')} on this machine "
+            f"(attempt {owner.get('attempt')}); wait for it, or stop it first"
+        )
     if not resume:
         state = reader.state()
         raise ConflictError(
@@ -177,6 +190,19 @@ def _check_folder(run_dir: Path, config_yaml: str, *, resume: bool) -> str | Non
     if conflict is not None:
         raise ConflictError(f"{run_dir} holds the run of another config: {conflict}; name another folder")
     return earlier
+
+
+def _owner_lives(run_dir: Path) -> bool:
+    """Whether the process that owns the run still works on it. A later process with its number does not count."""
+    owner, path = read_owner(run_dir), run_dir / layout.OWNER_FILE
+    if owner is None or owner.get("host") != socket.gethostname() or RunReader(run_dir).state().state not in _UNDER_WAY:
+        return False
+    pid = owner.get("pid")
+    if not isinstance(pid, int) or pid == os.getpid() or not psutil.pid_exists(pid):
+        return False
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).create_time() <= path.stat().st_mtime
+    return False
 
 
 def _claim_attempt(run_dir: Path, *, may_be_later: bool) -> int:

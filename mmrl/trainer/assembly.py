@@ -20,7 +20,7 @@ from mmrl.trainer.checkpoints import Checkpointer, ResumePoint
 from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.offline import OfflineLoop
 from mmrl.trainer.online import OnlineLoop
-from mmrl.trainer.preflight import RunData, fit_prompts
+from mmrl.trainer.preflight import RunData, check_data, fit_prompts
 from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.stages import UserStages
 from mmrl.types import Sample
@@ -113,6 +113,7 @@ def _fitted(
 ) -> tuple[Sequence[Sample], Sequence[Sample]]:
     train = fit_prompts(data.train, policy.prompts, config.data, what="data.train", say=recorder.say)
     held_out = fit_prompts(data.held_out, policy.prompts, config.data, what="data.eval", say=recorder.say)
+    check_data(config, RunData(train, held_out))
     return train, held_out
 
 

@@ -6,6 +6,8 @@ are, so the check costs no pass of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -16,9 +18,10 @@ from mmrl.engines.canary import check, compare
 
 
 class Canary:
-    """Collects what it observes; `conclude` gives the metrics and stops the run where a bound is passed."""
+    """Collects what it observes; `conclude` gives the metrics to `record` and stops the run beyond a bound."""
 
-    def __init__(self, config: RunConfig) -> None:
+    def __init__(self, config: RunConfig, record: Callable[[dict[str, float]], None]) -> None:
+        self._record = record
         self._bounds = config.canary
         self._dtype = config.model.dtype
         self._rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
@@ -41,15 +44,15 @@ class Canary:
         """The same objective, with each micro-batch's logprobs observed."""
         return _Watched(objective, self)
 
-    def conclude(self) -> dict[str, float]:
-        """Metrics of all that was observed since the last call. Raises RunFailedError beyond a bound."""
+    def conclude(self) -> None:
+        """Records the metrics of all that was observed since the last call; RunFailedError beyond a bound."""
         if not self._rows:
-            return {}
+            return
         sampler, actor, mask, has_image = (torch.cat(column) for column in zip(*self._rows, strict=True))
         self._rows = []
         gap = compare(sampler, actor, mask, has_image, gap=self._bounds.gap)
+        self._record(gap.metrics())
         check(gap, self._bounds, self._dtype)
-        return gap.metrics()
 
 
 class _Watched:

@@ -73,7 +73,7 @@ class Checkpointer:
         if step == self._total_steps or (every > 0 and step % every == 0):
             start = time.perf_counter()
             self._save(step)
-            self._prune()
+            self._prune(step)
             self._recorder.end_late({"timing_s/checkpoint": time.perf_counter() - start})
 
     def _save(self, step: int) -> None:
@@ -106,14 +106,15 @@ class Checkpointer:
         _fsync_folder(self._root)
 
     def _note_best(self, step: int) -> None:
-        value = self._recorder.current("eval/").get(self._config.best or "")
+        value = self._recorder.current("").get(self._config.best or "")
         if value is not None and (self._best is None or value > self._best[0]):
             self._best = (value, step)
 
-    def _prune(self) -> None:
-        """Removes all but the newest `keep` and the best; only after the newest is whole."""
-        whole = sorted(folder for folder in self._root.glob("step-*") if (folder / MANIFEST).is_file())
-        kept = set(whole[-self._config.keep :])
+    def _prune(self, step: int) -> None:
+        """Removes all but the newest `keep` and the best; the one of this step is whole and always stays."""
+        newest = self._root / f"step-{step:06d}"
+        whole = sorted(folder for folder in self._root.glob("step-*") if folder <= newest)
+        kept = {newest, *whole[-self._config.keep :]}
         if self._best is not None:
             kept.add(self._root / f"step-{self._best[1]:06d}")
         for folder in whole:
@@ -133,21 +134,37 @@ def newest_whole_checkpoint(run_dir: Path, *, say: Callable[[str], None] = lambd
     return None
 
 
+def take_up(run_dir: Path, *, say: Callable[[str], None]) -> ResumePoint | None:
+    """The checkpoint that an attempt goes on from. Damaged ones beyond it are set aside as `.damaged-step-…`, so that
+    they count as no checkpoint any more, and half-written ones of attempts that were killed are removed."""
+    point = newest_whole_checkpoint(run_dir, say=say)
+    root = run_dir / "checkpoints"
+    for folder in root.glob("step-*"):
+        if point is None or int(folder.name.removeprefix("step-")) > point.step:
+            aside = root / f".damaged-{folder.name}"
+            shutil.rmtree(aside, ignore_errors=True)
+            folder.rename(aside)
+    for leftover in root.glob(".step-*.tmp"):
+        shutil.rmtree(leftover)
+    return point
+
+
 def find_fault(folder: Path) -> str | None:
     """What is wrong with a checkpoint, or None when every file is as its manifest says."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
+        files = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
     except FileNotFoundError:
         return f"it has no {MANIFEST}, so it was never finished"
-    except json.JSONDecodeError:
+    except (ValueError, KeyError, TypeError, AttributeError):
         return f"its {MANIFEST} is damaged"
-    for name, entry in manifest["files"].items():
+    for name, (num_bytes, sha256) in files.items():
         path = folder / name
         if not path.is_file():
             return f"{name} is missing"
-        if path.stat().st_size != entry["bytes"]:
-            return f"{name} has {path.stat().st_size} bytes where {entry['bytes']} were written"
-        if _sha256(path) != entry["sha256"]:
+        if path.stat().st_size != num_bytes:
+            return f"{name} has {path.stat().st_size} bytes where {num_bytes} were written"
+        if _sha256(path) != sha256:
             return f"{name} does not have the content that was written"
     return None
 

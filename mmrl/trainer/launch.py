@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +18,12 @@ from mmrl.data.images import ImageStore
 from mmrl.errors import MmrlError, RunCancelledError, RunFailedError
 from mmrl.runs.layout import new_run_dir
 from mmrl.runs.progress import ProgressReporter, make_progress
+from mmrl.runs.reader import RunReader
 from mmrl.runs.records import StateName
 from mmrl.runs.trackers import Trackers
 from mmrl.runs.writer import RunWriter
 from mmrl.trainer.assembly import build_offline_loop, build_online_loop
-from mmrl.trainer.checkpoints import newest_whole_checkpoint
+from mmrl.trainer.checkpoints import take_up
 from mmrl.trainer.preflight import check_data, check_rewards, load_data
 from mmrl.trainer.recorder import Recorder
 
@@ -65,7 +68,7 @@ def train(
     trackers = Trackers.start(config.track, run_dir=writer.run_dir, config=config, warn=recorder.warn)
     recorder.trackers = trackers
     with _ending(writer, trackers, progress):
-        point = newest_whole_checkpoint(folder, say=recorder.warn)
+        point = take_up(writer.run_dir, say=recorder.warn)
         first_step = 1 if point is None else point.step + 1
         recorder.say(_opening(config, writer, first_step))
         writer.begin(first_step - 1, total_steps=config.train.steps)
@@ -74,7 +77,13 @@ def train(
         with build(config, data, recorder=recorder, store=store, point=point, functions=reward_functions) as loop:
             loop.run(first_step)
     progress.finish(recorder.latest)
-    return TrainResult(folder, config.train.steps, dict(recorder.latest))
+    return TrainResult(folder, config.train.steps, recorder.latest or _last_values(folder))
+
+
+def _last_values(run_dir: Path) -> dict[str, float]:
+    """The last value of each metric of a run that was finished already."""
+    rows = RunReader(run_dir).metrics()
+    return {name: value for row in rows for name, value in row.values.items() if value is not None}
 
 
 def _opening(config: RunConfig, writer: RunWriter, first_step: int) -> str:
@@ -88,26 +97,43 @@ def _opening(config: RunConfig, writer: RunWriter, first_step: int) -> str:
 @contextlib.contextmanager
 def _ending(writer: RunWriter, trackers: Trackers, progress: ProgressReporter) -> Iterator[None]:
     """Writes how the run ended, with the cause of a failure; an OSError becomes a RunFailedError with its file."""
-    state: StateName = "succeeded"
+    state: StateName = "failed"
     cause: str | None = None
+    earlier = _listen_for_termination()
     try:
         yield
+        state = "succeeded"
     except (KeyboardInterrupt, RunCancelledError):
         state, cause = "cancelled", "stopped on request"
         raise
     except MmrlError as error:
-        state, cause = "failed", str(error)
+        cause = str(error)
         raise
     except OSError as error:
-        state, cause = "failed", f"{error.strerror or error} ({error.filename or writer.run_dir})"
+        cause = f"{error.strerror or error} ({error.filename or writer.run_dir})"
         raise RunFailedError(f"the run in {writer.run_dir} failed: {cause}") from error
-    except Exception as error:
-        state, cause = "failed", "".join(traceback.format_exception_only(error)).strip()
+    except BaseException as error:
+        cause = "".join(traceback.format_exception_only(error)).strip()
+        if isinstance(error, SystemExit):
+            raise RunFailedError(f"the run in {writer.run_dir} was ended by a call of exit ({cause})") from error
         raise
     finally:
+        if earlier is not None:
+            signal.signal(signal.SIGTERM, earlier)
         trackers.finish(state)
         progress.close()
         with contextlib.suppress(OSError, MmrlError):
             if cause is not None and state == "failed":
                 writer.event("failure", message=cause)
             writer.close(state)
+
+
+def _listen_for_termination() -> Any:
+    """SIGTERM ends the run as a cancellation. Returns the handler before; None where this thread may set none."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+    return signal.signal(signal.SIGTERM, _terminated)
+
+
+def _terminated(*_: Any) -> None:
+    raise RunCancelledError("the run was stopped by SIGTERM; the same command goes on from its newest checkpoint")

@@ -31,7 +31,7 @@ class Loop(ABC):
 
     def run(self, first_step: int) -> None:
         """Steps first_step..train.steps. A step's metrics are written before its checkpoint, so a run that goes on
-        from the checkpoint lacks none."""
+        from the checkpoint lacks none; those of a step that fails are written as far as it came."""
         if first_step == 1 and self.config.eval.at_start:
             self.recorder.begin(0)
             self.evaluator.evaluate()
@@ -39,11 +39,13 @@ class Loop(ABC):
         for step in range(first_step, self.config.train.steps + 1):
             self.recorder.begin(step)
             self.actor.begin_step(step)
-            with self.recorder.stage("step"):
-                self.one_step(step)
-                self.evaluator.evaluate_if_due(step)
-            self.close_step()
-            self.recorder.end()
+            try:
+                with self.recorder.stage("step"):
+                    self.one_step(step)
+                    self.evaluator.evaluate_if_due(step)
+                self.close_step()
+            finally:
+                self.recorder.end()
             self.checkpointer.save_if_due(step)
 
     @abstractmethod

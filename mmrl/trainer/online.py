@@ -57,7 +57,7 @@ class OnlineLoop(Loop):
         self.rewards = rewards
         self.algorithm = algorithm
         self.stages = stages
-        self.canary = Canary(config)
+        self.canary = Canary(config, self.recorder.add)
         self.scored: list[ScoredGroup] = []
         self.sampling: RolloutStats | None = None
 
@@ -142,7 +142,7 @@ class OnlineLoop(Loop):
             with self.recorder.stage("old_logprobs"):
                 logprobs = self.actor.logprobs(update.batch).logprobs
             self.canary.observe(update.batch, logprobs)
-            self.recorder.add(self.canary.conclude())
+            self.canary.conclude()
             update = replace(update, batch=update.batch.with_(old_logprobs=logprobs))
         return self.stages("old_logprobs", update, context)
 
@@ -179,13 +179,10 @@ class OnlineLoop(Loop):
                     self.actor.train_step(
                         mini_batch,
                         self.canary.watch(objective) if watched else objective,
-                        before_step=self._check_canary if watched else None,
+                        before_step=self.canary.conclude if watched else None,
                     )
                 )
         return metrics.means()
-
-    def _check_canary(self) -> None:
-        self.recorder.add(self.canary.conclude())
 
 
 def split_prompts(batch: GroupBatch, parts: int) -> list[GroupBatch]:
@@ -199,11 +196,17 @@ def split_prompts(batch: GroupBatch, parts: int) -> list[GroupBatch]:
 def with_advantages(scored: Sequence[ScoredGroup], update: UpdateBatch) -> list[ScoredGroup]:
     """Every group with the mean advantage of each of its responses, None for those left out of the update."""
     assert update.batch.advantages is not None
-    lengths = update.batch.response_mask.sum(-1).clamp(min=1)
-    means = (update.batch.advantages.sum(-1) / lengths).tolist()
+    lengths = update.batch.response_mask.sum(-1)
+    means = (update.batch.advantages.sum(-1) / lengths.clamp(min=1)).tolist()
     rollouts = [rollout for group in update.groups for rollout in group.group.rollouts]
-    advantage_of = {id(rollout): mean for rollout, mean in zip(rollouts, means, strict=True)}
+    advantage_of = {
+        (rollout.sample_id, rollout.index): mean if length else None
+        for rollout, mean, length in zip(rollouts, means, lengths.tolist(), strict=True)
+    }
     return [
-        replace(group, advantages=tuple(advantage_of.get(id(rollout)) for rollout in group.group.rollouts))
+        replace(
+            group,
+            advantages=tuple(advantage_of.get((rollout.sample_id, rollout.index)) for rollout in group.group.rollouts),
+        )
         for group in scored
     ]

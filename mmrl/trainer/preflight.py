@@ -12,7 +12,9 @@ from mmrl.config.run import DataConfig
 from mmrl.data import load_dataset
 from mmrl.errors import ConfigError, DataError
 from mmrl.models.processing import PromptProcessor
-from mmrl.trainer.targets import prompt_only
+from mmrl.rewards.registry import build_reward
+from mmrl.trainer.stages import UserStages
+from mmrl.trainer.targets import has_target, prompt_only
 from mmrl.types import Sample
 
 
@@ -70,12 +72,18 @@ def load_data(config: RunConfig) -> RunData:
 
 
 def check_data(config: RunConfig, data: RunData) -> None:
-    """Refuses data that cannot fill one batch."""
+    """Refuses data that cannot fill one batch and, for SFT, rows that have nothing to learn."""
     key, needed = _batch_size(config)
     if len(data.train) < needed:
         raise DataError(
             f"data.train: {config.data.train} has {len(data.train)} samples, fewer than one batch of {needed} ({key}); "
             f"set {key} to at most {len(data.train)} or give more data"
+        )
+    lacking = [sample.id for sample in data.train if not has_target(sample)] if config.kind == "sft" else []
+    if lacking:
+        raise DataError(
+            f"data.train: {len(lacking)} of {len(data.train)} samples of {config.data.train} have no text to learn "
+            f"(first: {', '.join(lacking[:3])}); kind 'sft' needs an assistant turn at the end or an answer"
         )
 
 
@@ -94,23 +102,28 @@ def preflight(config: RunConfig) -> PreflightReport:
     from mmrl.models.policy import load_policy
 
     check_rewards(config)
+    UserStages(config.stages)
+    for reward in config.reward:
+        build_reward(reward)
     data = load_data(config)
     check_data(config, data)
     policy = load_policy(config.model, config.data.image, store=ImageStore())
     lengths = [policy.prompts.num_tokens(prompt_only(sample)) for sample in data.train]
-    fit_prompts(data.train, policy.prompts, config.data, what="data.train")
+    train = fit_prompts(data.train, policy.prompts, config.data, what="data.train")
+    held_out = fit_prompts(data.held_out, policy.prompts, config.data, what="data.eval")
+    check_data(config, RunData(train, held_out))
     _, batch_size = _batch_size(config)
     parameters = list(policy.parameters())
     total = sum(parameter.numel() for parameter in parameters)
     trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
     is_rl = config.kind == "rl"
     return PreflightReport(
-        train_samples=len(data.train),
-        eval_samples=len(data.held_out),
+        train_samples=len(train),
+        eval_samples=len(held_out),
         samples_per_step=batch_size,
         responses_per_step=batch_size * (config.algorithm.group_size if is_rl else 1),
         optimiser_steps=config.train.steps * (config.train.mini_batches * config.train.epochs if is_rl else 1),
-        data_epochs=config.train.steps * batch_size / len(data.train),
+        data_epochs=config.train.steps * batch_size / len(train),
         prompt_tokens_min=min(lengths),
         prompt_tokens_max=max(lengths),
         prompt_tokens_mean=math.fsum(lengths) / len(lengths),
@@ -135,7 +148,7 @@ def fit_prompts(
     Raises DataError where the policy is `error`, or where nothing is left.
     """
     limit = config.max_prompt_tokens
-    lengths = [processor.num_tokens(prompt_only(sample)) for sample in samples]
+    lengths = [_num_tokens(processor, sample, what) for sample in samples]
     num_long = sum(length > limit for length in lengths)
     if not num_long:
         return list(samples)
@@ -164,6 +177,13 @@ def fit_prompts(
         f"{num_long - num_dropped} with smaller images, {num_dropped} left out"
     )
     return kept
+
+
+def _num_tokens(processor: PromptProcessor, sample: Sample, what: str) -> int:
+    try:
+        return processor.num_tokens(prompt_only(sample))
+    except DataError as error:
+        raise DataError(f"{what}: sample {sample.id}: {error}") from error
 
 
 def _batch_size(config: RunConfig) -> tuple[str, int]:

@@ -22,7 +22,7 @@ from mmrl.data.digits import boxed, build_digits, digit_texts
 from mmrl.data.images import ImageStore
 from mmrl.data.registry import register
 from mmrl.engines.rollout_hf import HfRollout
-from mmrl.errors import NotFoundError
+from mmrl.errors import ConflictError, NotFoundError
 from mmrl.models.policy import load_policy
 from mmrl.models.tiny import build_tiny_qwen2_5_vl
 from mmrl.rewards.runner import RewardRunner
@@ -70,6 +70,8 @@ def quickstart_config_path() -> Path:
 
 def prepare(out: Path, *, seed: int) -> Prepared:
     """Registers the data sets, builds the model and warms it up by SFT; leaves the model in `out`/model."""
+    if out.exists() and not out.is_dir():
+        raise ConflictError(f"{out} is a file; --out must name a folder")
     build_digits()
     model = out / "model"
     base = out / "base-model"

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from mmrl.config import RunConfig
 from mmrl.config.run import StageConfig
 from mmrl.errors import ConfigError, MmrlError, NotFoundError, RunFailedError
+from mmrl.types import RolloutGroup, ScoredGroup
 
 Data = TypeVar("Data")
 
@@ -43,7 +44,7 @@ class UserStages:
                 result = stage(data, context)
             except MmrlError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise RunFailedError(
                     f"stage {name!r} (after {after}) raised {type(error).__name__} at step {context.step}: {error}"
                 ) from error
@@ -52,8 +53,25 @@ class UserStages:
                     f"stage {name!r} (after {after}) returned {type(result).__name__} at step {context.step}; "
                     f"it must return what it was given, a {type(data).__name__}"
                 )
+            fault = _fault(result, after)
+            if fault is not None:
+                raise RunFailedError(f"stage {name!r} (after {after}) returned {fault} at step {context.step}")
             data = result
         return data
+
+
+def _fault(data: Any, after: str) -> str | None:
+    """What is wrong with what a stage returned, or None."""
+    elements: dict[str, type[Any]] = {"rollout": RolloutGroup, "reward": ScoredGroup, "filter": ScoredGroup}
+    element = elements.get(after)
+    if element is None:
+        return None
+    for item in data:
+        if not isinstance(item, element):
+            return f"a list with a {type(item).__name__}; each element must be a {element.__name__}"
+        if after == "filter" and any(reward.total is None for reward in item.rewards):
+            return "a response without a reward; the filter is over by then, so let the stage follow `reward`"
+    return None
 
 
 def _build(config: StageConfig) -> Callable[[Any, StageContext], Any]:
@@ -66,7 +84,7 @@ def _build(config: StageConfig) -> Callable[[Any, StageContext], Any]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"stages: {path} cannot be loaded: {type(error).__name__}: {error}") from error
     stage_class = getattr(module, config.name, None)
     if not inspect.isclass(stage_class):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mmrl.errors import DataError
 from mmrl.types import Sample
 
 
@@ -15,14 +14,15 @@ def prompt_only(sample: Sample) -> Sample:
     return sample
 
 
+def has_target(sample: Sample) -> bool:
+    """Whether there is a text to learn."""
+    return sample.messages[-1].role == "assistant" or sample.answer is not None
+
+
 def target_text(sample: Sample) -> str:
     """The text to learn: the last assistant turn if the messages end with one, else the answer."""
     last = sample.messages[-1]
     if last.role == "assistant":
         return last.text
-    if sample.answer is None:
-        raise DataError(
-            f"sample {sample.id}: kind 'sft' needs a text to learn, but its messages end with a {last.role} turn "
-            "and it has no answer; add an assistant turn or an answer"
-        )
+    assert sample.answer is not None, "rows without a target are refused before the run"
     return sample.answer

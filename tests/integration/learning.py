@@ -63,7 +63,7 @@ def run_config(model: Path, data: str, *, kind: str = "rl", steps: int, lr: floa
             "rollout": {"prompts_per_step": 16, "max_response_tokens": 12},
             "sft": {"batch_size": 32},
             "optim": {"lr": lr, "warmup_steps": 3},
-            "train": {"steps": steps, "mini_batches": 2},
+            "train": {"steps": steps, "mini_batches": 2 if kind == "rl" else 1},
             "eval": {"every": 0, "at_start": False},
             "checkpoint": {"every": 0, "keep": 1},
             **more,

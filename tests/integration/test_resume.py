@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,8 @@ import torch
 from learning import run, run_config, warm_model
 from safetensors.torch import load_file
 
-from mmrl.errors import ConflictError
+from mmrl.config import dump_yaml
+from mmrl.errors import ConflictError, RunFailedError
 from mmrl.runs.reader import RunReader
 from mmrl.trainer.checkpoints import find_fault, newest_whole_checkpoint
 
@@ -108,3 +112,68 @@ def test_another_run_does_not_go_on_in_this_folder(home: Path, model: Path):
     other = config(model, 2).model_copy(update={"name": "other"})
     with pytest.raises(ConflictError, match="other"):
         run(other, home / "taken")
+
+
+def test_a_damaged_checkpoint_never_makes_a_good_one_go(home: Path, model: Path):
+    folder = home / "prune"
+    run(config(model, 6), folder)
+    (folder / "checkpoints" / "step-000006" / "model" / "model.safetensors").write_bytes(b"damaged")
+    again = config(model, 5)
+    again = again.model_copy(update={"checkpoint": again.checkpoint.model_copy(update={"keep": 1, "best": None})})
+
+    result = run(again, folder)
+
+    assert [path.name for path in (folder / "checkpoints").glob("step-*")] == ["step-000005"]
+    assert find_fault(folder / "checkpoints" / "step-000005") is None
+    assert result.checkpoint.is_dir()
+    assert [row.step for row in RunReader(folder).metrics()] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "not json", '{"files": {"a": {}}}'])
+def test_a_damaged_manifest_is_a_fault_and_no_crash(tmp_path: Path, content: str):
+    (tmp_path / "manifest.json").write_text(content)
+    assert find_fault(tmp_path) == "its manifest.json is damaged"
+
+
+def test_the_numbers_of_a_step_that_fails_are_kept(home: Path, model: Path):
+    failing = config(model, 3)
+    failing = failing.model_copy(update={"canary": failing.canary.model_copy(update={"max_gap_float32": 1e-12})})
+    with pytest.raises(RunFailedError, match="sync/logprob_gap_max"):
+        run(failing, home / "failing")
+
+    (row,) = RunReader(home / "failing").metrics()
+    assert row.values["sync/logprob_gap_max"] > 1e-12
+    assert RunReader(home / "failing").state().state == "failed"
+
+
+def test_a_run_that_another_process_trains_is_not_taken_over(home: Path, model: Path):
+    folder = home / "owned"
+    run(config(model, 2), folder)
+    owner = json.loads((folder / "owner").read_text())
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as other:
+        time.sleep(0.2)
+        (folder / "owner").write_text(json.dumps(owner | {"pid": other.pid}))
+        with (folder / "attempt-1" / "events.jsonl").open("a") as events:
+            events.write(json.dumps({"time": "2030-01-01T00:00:00+00:00", "kind": "state", "state": "running"}) + "\n")
+        with pytest.raises(ConflictError, match=f"trained by process {other.pid}"):
+            run(config(model, 2), folder)
+        other.kill()
+
+
+def test_sigterm_cancels_and_the_same_command_goes_on(home: Path, model: Path):
+    folder, path = home / "terminated", home / "terminated.yaml"
+    path.write_text(dump_yaml(config(model, 200)))
+    command = [sys.executable, "-m", "mmrl.cli.app", "train", str(path), "--run-dir", str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 120
+        while not list(folder.glob("checkpoints/step-*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.terminate()
+        _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 7, stderr
+    assert "Traceback" not in stderr
+    assert RunReader(folder).state().state == "cancelled"
+    done = RunReader(folder).checkpoints()[-1].step
+    run(config(model, done + 1), folder)
+    assert RunReader(folder).checkpoints()[-1].step == done + 1

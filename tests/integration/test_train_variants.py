@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from mmrl.cli.checkpoint import app as checkpoint_app
 from mmrl.config import RunConfig, build_config
+from mmrl.errors import DataError
 from mmrl.runs.reader import RunReader
 from mmrl.trainer import train
 
@@ -129,3 +130,33 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
     return load_file(folder / "model.safetensors")
+
+
+def test_sft_rows_without_anything_to_learn_are_refused_before_the_run(home: Path, model: Path):
+    rows = home / "partly.jsonl"
+    rows.write_text('{"prompt": "1 + 1?", "answer": "2"}\n{"prompt": "2 + 2?"}\n')
+    with pytest.raises(DataError, match="1 of 2 samples"):
+        run(config(model, "kind=sft", "sft.batch_size=2", f"data.train={rows}", "data.eval="), home / "runs" / "partly")
+    assert not (home / "runs" / "partly").exists()
+
+
+def test_a_secret_that_a_reward_raises_reaches_no_file(home: Path, model: Path):
+    reward = home / "leaky.py"
+    reward.write_text("def score(response, api_key):\n    raise RuntimeError('refused: ' + api_key)\n")
+    overrides = [
+        f"reward=[{{type: function, path: {reward}, arguments: {{api_key: verysecret123}}}}]",
+        "reward_runner.max_failure_rate=1.0",
+        "track=[tensorboard, wandb]",
+    ]
+    folder = run(config(model, *overrides), home / "runs" / "leaky").run_dir
+    (group, *_) = RunReader(folder).sample_groups(1, "train")
+    assert "refused: <redacted>" in group.responses[0].parts[0].error
+    for path in folder.rglob("*"):
+        assert not path.is_file() or b"verysecret123" not in path.read_bytes(), path
+
+
+def test_speed_is_that_of_the_step_and_not_of_the_evaluation_after_it(home: Path, model: Path):
+    result = run(config(model, "eval.max_samples=200"), home / "runs" / "speed")
+    values = RunReader(result.run_dir).metrics()[-1].values
+    expected = values["response/num_tokens"] / values["timing_s/rollout"]
+    assert values["perf/rollout_tokens_per_s"] == pytest.approx(expected)

@@ -212,3 +212,10 @@ def test_stored_file_reads_the_same_to_any_reader(store: ImageStore) -> None:
     reference = store.add(Image.new("CMYK", (4, 4), (0, 255, 255, 0)))
     with Image.open(io.BytesIO(store.path(reference).read_bytes())) as image:
         assert (image.format, image.mode, image.getpixel((0, 0))) == ("PNG", "RGB", RED)
+
+
+def test_an_image_of_more_than_two_hundred_to_one_is_refused_with_its_ratio(tmp_path: Path) -> None:
+    store = ImageStore(tmp_path)
+    assert store.add(Image.new("RGB", (200, 1))).width == 200
+    with pytest.raises(DataError, match="201x1, an aspect ratio of 201"):
+        store.add(Image.new("RGB", (201, 1)))

@@ -84,3 +84,31 @@ def test_a_missing_file_class_or_argument_is_named_before_the_run(tmp_path: Path
 def test_a_file_that_cannot_be_loaded_is_named_with_its_error(tmp_path: Path):
     with pytest.raises(ConfigError, match="cannot be loaded: NameError"):
         stages(stage_file(tmp_path, "undefined_name\n"))
+
+
+def test_a_stage_that_calls_exit_does_not_end_the_run_as_a_success(tmp_path: Path):
+    path = stage_file(tmp_path, "class Stage:\n    def __call__(self, data, context):\n        raise SystemExit(0)\n")
+
+    with pytest.raises(RunFailedError, match="raised SystemExit"):
+        stages(path)("reward", [], StageContext(CONFIG, 1))
+
+
+def test_a_stage_that_returns_other_elements_is_named(tmp_path: Path):
+    path = stage_file(tmp_path, "class Stage:\n    def __call__(self, data, context):\n        return [1, 2]\n")
+
+    with pytest.raises(RunFailedError, match="returned a list with a int; each element must be a ScoredGroup"):
+        stages(path)("reward", [scored_group("a")], StageContext(CONFIG, 1))
+
+
+def test_a_reward_cannot_go_missing_after_the_filter(tmp_path: Path):
+    source = re.search(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    assert source is not None
+    config = StageConfig(
+        after="filter",
+        path=str(stage_file(tmp_path, source[1])),
+        name="SafetyFilter",
+        arguments={"words": ["forbidden"]},
+    )
+
+    with pytest.raises(RunFailedError, match="let the stage follow `reward`"):
+        UserStages([config])("filter", [scored_group("forbidden")], StageContext(CONFIG, 1))
