@@ -64,7 +64,7 @@ def test_metrics_that_are_no_finite_number_are_null_with_one_warning_a_name(tmp_
 
 
 def test_a_metric_may_not_take_the_name_of_a_column(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="cannot be named 'step'"):
+    with pytest.raises(RunFailedError, match="cannot be named 'step'"):
         begin_run(tmp_path / "run").metrics(1, {"step": 1.0})
 
 
