@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from runs_builders import CONFIG, begin_run
 
-from mmrl.errors import ConflictError
+from mmrl.errors import ConflictError, RunFailedError
 from mmrl.runs.reader import RunReader
 from mmrl.runs.writer import RunWriter
 
