@@ -9,13 +9,14 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 OFFLINE := HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false WANDB_MODE=offline
 PYTEST := $(OFFLINE) OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help setup quickstart test test-unit test-all lint format bench vllm-cpu clean
+.PHONY: help setup quickstart test test-unit test-all test-gpu lint format bench vllm-cpu clean
 
 help:
 	@echo "make quickstart  install into .venv and train a tiny vision-language model on real images"
 	@echo "make test        install what tests need and run unit and integration tests"
 	@echo "make test-unit   the unit tests alone (two minutes)"
 	@echo "make test-all    every test that this machine can run, learning checks on five seeds included"
+	@echo "make test-gpu    the tests that need a GPU"
 	@echo "make lint        ruff, mypy and the import contracts"
 	@echo "make bench       all benchmarks; writes docs/benchmarks.md"
 	@echo "make setup       all that development and benchmarks need: dev extra, TRL, vLLM for the CPU"
@@ -61,6 +62,9 @@ test-unit: .venv/.dev
 
 test-all: test
 	$(OFFLINE) $(BIN)/python -m pytest -m "slow and not gpu" tests
+
+test-gpu: .venv/.dev
+	$(OFFLINE) $(BIN)/python -m pytest -m gpu tests
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

@@ -41,7 +41,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(reports, indent=1))
     else:
-        DOCS.write_text(HEADER + table(reports) + machine())
+        DOCS.write_text(HEADER + table(reports) + rewards() + machine())
         print(f"wrote {DOCS}", file=sys.stderr)
 
 
@@ -58,6 +58,14 @@ def table(reports: dict[str, dict]) -> str:
         seconds = f"{report['mmrl_seconds']:.2f} | {report['trl_seconds'][best]:.2f} (micro-batch {best})"
         lines.append(f"| {name} | {seconds} | {report['speedup']:.2f} | {report['memory_ratio']:.0%} |")
     return "\n".join(lines) + "\n"
+
+
+def rewards() -> str:
+    """The reward runner beside bare Pebble, as `reward_runner.py` prints it."""
+    command = [sys.executable, str(HERE / "reward_runner.py"), "--responses", "4000"]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    title = "A reward function of 1 ms of processor time, on two workers (`tests/benchmarks/reward_runner.py`):"
+    return f"\n{title}\n\n```\n{printed}```\n"
 
 
 def machine() -> str:
