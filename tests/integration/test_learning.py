@@ -14,15 +14,41 @@ def home(tmp_path_factory: pytest.TempPathFactory):
         yield folder
 
 
-@pytest.mark.parametrize(("data", "warm_steps"), [("digits-sum", 150), ("arithmetic", 150)])
-def test_reward_rises_and_does_not_when_advantages_are_shuffled(home: Path, data: str, warm_steps: int):
-    model = warm_model(home / data, data, steps=warm_steps)
+NEAR = """
+import re
+
+
+def score(response, answer):
+    found = re.findall(r"boxed.([0-9]+)", response)
+    return 1 / (1 + abs(int(found[-1]) - int(answer))) if found else 0.0
+"""
+"""Few sums are right by chance, so the text-only task is paid for coming near."""
+
+
+def settings(home: Path, data: str) -> dict[str, object]:
+    if data != "arithmetic":
+        return {}
+    reward = home / "near.py"
+    reward.write_text(NEAR)
+    return {
+        "reward": [{"type": "function", "path": str(reward)}],
+        "rollout": {"prompts_per_step": 32, "max_response_tokens": 12},
+        "algorithm": {"type": "grpo", "group_size": 8, "loss_aggregation": "token_mean", "entropy_coef": 0.01},
+    }
+
+
+@pytest.mark.parametrize("data", ["digits-sum", "arithmetic"])
+def test_reward_rises_and_does_not_when_advantages_are_shuffled(home: Path, data: str):
+    model = warm_model(home / data, data, steps=150)
     stage = home / "shuffle.py"
     stage.write_text(SHUFFLE_STAGE)
     shuffle = [{"after": "advantages", "path": str(stage), "name": "ShuffleAdvantages"}]
+    more = settings(home, data)
 
-    learned = run(run_config(model, f"{data}@train", steps=60, lr=5e-4), home / data / "learned")
-    shuffled = run(run_config(model, f"{data}@train", steps=60, lr=5e-4, stages=shuffle), home / data / "shuffled")
+    learned = run(run_config(model, f"{data}@train", steps=60, lr=5e-4, **more), home / data / "learned")
+    shuffled = run(
+        run_config(model, f"{data}@train", steps=60, lr=5e-4, stages=shuffle, **more), home / data / "shuffled"
+    )
 
     assert rise_in_standard_errors(learned.run_dir) > 3
     assert rise_in_standard_errors(shuffled.run_dir) < 3
