@@ -1,7 +1,7 @@
 """The config of a run: pydantic models, YAML and `key=value` overrides. Imports no torch.
 
 Parts: `run`, `algorithm`, `reward` (the models), `loading` (file and overrides to a config with origins),
-`dump` (a config to YAML and plain data, secrets removed). Names that read or write YAML load when first used.
+`dump` (a config to YAML and plain data, secrets removed). Names load when first used.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mmrl.config.run import RunConfig
-
 if TYPE_CHECKING:
     from mmrl.config.dump import dump_yaml, plain_config
     from mmrl.config.loading import LoadedConfig, build_config, load_config
+    from mmrl.config.run import RunConfig
 
 _HOMES = {
     "LoadedConfig": "mmrl.config.loading",
+    "RunConfig": "mmrl.config.run",
     "build_config": "mmrl.config.loading",
     "dump_yaml": "mmrl.config.dump",
     "load_config": "mmrl.config.loading",
