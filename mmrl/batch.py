@@ -54,6 +54,8 @@ class GroupBatch:
     response_lengths: (B,) int64, tokens of each response, tool answers included; may be 0.
     sampler_logprobs, old_logprobs, reference_logprobs, advantages: (B, T) float32, zero where response_mask is 0;
         None where not computed.
+    values, returns: the same of a critic: what it expected before each token, and what it should have.
+    succeeded: (B,) float32, 1 where the response did its task; None where no loss asks for it.
     """
 
     prompts: tuple[PreparedPrompt, ...]
@@ -65,6 +67,9 @@ class GroupBatch:
     old_logprobs: Tensor | None = None
     reference_logprobs: Tensor | None = None
     advantages: Tensor | None = None
+    values: Tensor | None = None
+    returns: Tensor | None = None
+    succeeded: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -100,6 +105,9 @@ class GroupBatch:
             old_logprobs=cut(self.old_logprobs),
             reference_logprobs=cut(self.reference_logprobs),
             advantages=cut(self.advantages),
+            values=cut(self.values),
+            returns=cut(self.returns),
+            succeeded=None if self.succeeded is None else self.succeeded[rows],
         )
 
     def select_prompts(self, first: int, last: int) -> GroupBatch:

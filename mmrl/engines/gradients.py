@@ -7,19 +7,18 @@ budget. Micro-batches in which nothing was sampled are left out: they add nothin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from mmrl.batch import GroupBatch, LossOutput, TokenStats
+from mmrl.batch import GroupBatch, LossOutput
 from mmrl.config.run import TrainConfig
-from mmrl.engines.base import Objective
 from mmrl.engines.metric_sums import MetricSums
 from mmrl.engines.micro_batches import num_forwarded_tokens, num_real_tokens, split_by_tokens
 from mmrl.engines.optimizer import gradient_norm
-from mmrl.models.policy import PolicyModel
 
 
 class NotFiniteError(Exception):
@@ -44,13 +43,17 @@ class GradientPass:
 
 @dataclass(frozen=True)
 class GradientAccumulator:
-    """Adds the gradient of an objective to the policy's parameters; `temperature` is the sampling temperature."""
+    """Adds the gradient of an objective to the parameters of `module`.
 
-    policy: PolicyModel
+    forward: what the objective takes besides the micro-batch, with gradients: forward(micro_batch, objective).
+    An objective is called as objective(micro_batch, what forward gave) and returns a `LossOutput`.
+    """
+
+    module: nn.Module
     train: TrainConfig
-    temperature: float
+    forward: Callable[[GroupBatch, Any], Any]
 
-    def accumulate(self, batch: GroupBatch, objective: Objective) -> GradientPass:
+    def accumulate(self, batch: GroupBatch, objective: Any) -> GradientPass:
         """One pass over `batch`. Raises NotFiniteError if the loss of a micro-batch or the gradient is not finite."""
         path = self.train.path
         sums, num_micro_batches, num_forwarded, num_real = MetricSums(), 0, 0, 0
@@ -59,23 +62,18 @@ class GradientAccumulator:
             num_micro_batches += 1
             num_forwarded += num_forwarded_tokens(micro_batch, path=path)
             num_real += num_real_tokens(micro_batch, path=path)
-        norm = gradient_norm(self.policy.parameters())
+        norm = gradient_norm(self.module.parameters())
         if not torch.isfinite(norm):
             raise NotFiniteError(f"grad_norm is {float(norm)}, {self._find_bad_gradient(batch, objective)}")
         return GradientPass(sums.metrics(), norm, num_micro_batches, 1 - num_real / max(num_forwarded, 1))
 
-    def _passes(self, batch: GroupBatch, objective: Objective) -> Iterator[tuple[GroupBatch, LossOutput]]:
+    def _passes(self, batch: GroupBatch, objective: Any) -> Iterator[tuple[GroupBatch, LossOutput]]:
         """Forward and backward of each micro-batch in turn."""
         parts = split_by_tokens(batch, self.train.micro_batch_tokens, path=self.train.path)
         micro_batches = [part for part in parts if part.num_sampled_tokens > 0]
         for index, micro_batch in enumerate(micro_batches, start=1):
-            stats = self.policy(
-                micro_batch,
-                temperature=self.temperature,
-                path=self.train.path,
-                with_entropy=objective.needs_entropy,
-            )
-            output = objective(micro_batch, stats)
+            stats = self.forward(micro_batch, objective)
+            output: LossOutput = objective(micro_batch, stats)
             loss = output.loss.item()
             if not math.isfinite(loss):
                 place = f"micro-batch {index} of {len(micro_batches)}"
@@ -84,13 +82,13 @@ class GradientAccumulator:
                 output.loss.backward()
             yield micro_batch, output
 
-    def _find_bad_gradient(self, batch: GroupBatch, objective: Objective) -> str:
+    def _find_bad_gradient(self, batch: GroupBatch, objective: Any) -> str:
         """Where a gradient stops being finite, found by going over the micro-batches once more."""
-        self.policy.zero_grad()
+        self.module.zero_grad()
         for index, _ in enumerate(self._passes(batch, objective), start=1):
             bad = [
                 name
-                for name, parameter in self.policy.named_parameters()
+                for name, parameter in self.module.named_parameters()
                 if parameter.grad is not None and not parameter.grad.isfinite().all()
             ]
             if bad:
@@ -98,14 +96,17 @@ class GradientAccumulator:
         return "though no single gradient is: their squares overflow when added up"
 
 
-def _inputs_not_finite(micro_batch: GroupBatch, stats: TokenStats) -> str:
+def _inputs_not_finite(micro_batch: GroupBatch, stats: Any) -> str:
     tensors = {
-        "logprobs of the actor": stats.logprobs,
-        "entropy": stats.entropy,
+        "logprobs of the actor": getattr(stats, "logprobs", None),
+        "entropy": getattr(stats, "entropy", None),
+        "values of the critic": stats if isinstance(stats, Tensor) else None,
         "old_logprobs": micro_batch.old_logprobs,
         "reference_logprobs": micro_batch.reference_logprobs,
         "sampler_logprobs": micro_batch.sampler_logprobs,
         "advantages": micro_batch.advantages,
+        "values": micro_batch.values,
+        "returns": micro_batch.returns,
     }
     bad = [name for name, tensor in tensors.items() if tensor is not None and not tensor.isfinite().all()]
     if not bad:

@@ -136,7 +136,11 @@ def gradients_of(policy: PolicyModel, batch: GroupBatch, config, *, budget: int,
     objective = build_algorithm(config).objective(batch, response_limit=LIMIT, first_update=False)
     train = TrainConfig.model_validate({"micro_batch_tokens": budget, "path": path})
     policy.zero_grad()
-    done = GradientAccumulator(policy, train, TEMPERATURE).accumulate(batch, objective)
+    done = GradientAccumulator(
+        policy,
+        train,
+        lambda part, goal: policy(part, temperature=TEMPERATURE, path=path, with_entropy=goal.needs_entropy),
+    ).accumulate(batch, objective)
     gradients = {name: weight.grad.clone() for name, weight in policy.named_parameters() if weight.grad is not None}
     return gradients, done
 

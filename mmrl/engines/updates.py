@@ -1,0 +1,141 @@
+"""Optimiser steps of one module: what actor and critic do to learn.
+
+One optimiser step takes a mini-batch this way: micro-batches of one token budget (`micro_batches`) -> forward ->
+objective -> backward (`gradients`), with metrics added up over all of them (`metric_sums`); then clipping and AdamW
+(`optimizer`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from mmrl.batch import GroupBatch
+from mmrl.config.optim import OptimConfig
+from mmrl.config.run import TrainConfig
+from mmrl.engines.gradients import GradientAccumulator, GradientPass, NotFiniteError
+from mmrl.engines.micro_batches import num_real_tokens
+from mmrl.engines.optimizer import (
+    build_optimizer,
+    clip_gradients,
+    learning_rate,
+    load_optimizer_state,
+    optimizer_state,
+    set_learning_rate,
+)
+from mmrl.errors import RunFailedError
+
+logger = logging.getLogger(__name__)
+
+
+class Updates:
+    """The optimiser of a module's trainable parameters, and the count of the updates that it has made.
+
+    forward: see `GradientAccumulator`.
+    total_steps: run steps, over which the learning rate takes its course.
+    updates_per_step: optimiser steps in a run step; mini_batches · epochs of `train` if not given. Updates are counted
+        by it; `begin_step` sets the count where a run step had another number of them.
+    rate_key: the config key of the learning rate, for what an error advises.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        forward: Callable[[GroupBatch, Any], Any],
+        optim: OptimConfig,
+        train: TrainConfig,
+        *,
+        total_steps: int,
+        updates_per_step: int | None = None,
+        rate_key: str = "optim.lr",
+    ) -> None:
+        self.optimizer = build_optimizer(module, optim)
+        self._module = module
+        self._gradients = GradientAccumulator(module, train, forward)
+        self._optim = optim
+        self._total_steps = total_steps
+        self._updates_per_step = updates_per_step or train.mini_batches * train.epochs
+        self._rate_key = rate_key
+        self._num_updates = 0
+
+    @property
+    def step(self) -> int:
+        """The run step, counted from 1, that the next update belongs to."""
+        return self._num_updates // self._updates_per_step + 1
+
+    def begin_step(self, step: int) -> None:
+        """The next update is the first one of run step `step`, counted from 1."""
+        self._num_updates = (step - 1) * self._updates_per_step
+
+    def update(
+        self, batch: GroupBatch, objective: Any, before_step: Callable[[], None] | None = None
+    ) -> dict[str, float]:
+        """One optimiser step over `batch`.
+
+        before_step: called between the backward passes and the optimiser; if it raises, the weights stay as they are.
+        Returns the objective's metrics, `grad_norm` (before clipping), `lr`, `num_micro_batches`, `num_tokens` (each
+        prompt once, and the responses), `padding_share` of the tokens forwarded, and `skipped_steps`: 1 where no token
+        was sampled at all, so that there was nothing to learn from; then the objective's metrics and the norm are
+        missing.
+        Raises RunFailedError, with the weights unchanged, if a loss or the gradient is not finite.
+        """
+        rate = learning_rate(self.step, self._optim, total_steps=self._total_steps)
+        if batch.num_sampled_tokens == 0:
+            return self._skip(batch, rate)
+        gradients = self._step(batch, objective, rate, before_step)
+        self._num_updates += 1
+        return gradients.metrics | {
+            "grad_norm": float(gradients.norm),
+            "lr": rate,
+            "num_micro_batches": float(gradients.num_micro_batches),
+            "num_tokens": float(num_real_tokens(batch)),
+            "padding_share": gradients.padding_share,
+            "skipped_steps": 0.0,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Optimiser moments by parameter name and the count of updates."""
+        return {"optimizer": optimizer_state(self.optimizer), "num_updates": self._num_updates}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`; rates, betas and decay stay as they were built.
+
+        Raises ModelError if the state is of other parameters than are trained here.
+        """
+        load_optimizer_state(self.optimizer, state["optimizer"])
+        self._num_updates = int(state["num_updates"])
+
+    def _step(
+        self, batch: GroupBatch, objective: Any, rate: float, before_step: Callable[[], None] | None
+    ) -> GradientPass:
+        """Gradients never outlive the call, whether it returns or raises."""
+        self.optimizer.zero_grad()
+        try:
+            gradients = self._gradients.accumulate(batch, objective)
+            if before_step is not None:
+                before_step()
+            clip_gradients(self._module.parameters(), gradients.norm, largest=self._optim.grad_clip)
+            set_learning_rate(self.optimizer, rate)
+            self.optimizer.step()
+        except NotFiniteError as error:
+            raise RunFailedError(
+                f"step {self.step}, update {self._num_updates + 1}: {error}. The weights were not changed. A lower "
+                f"{self._rate_key}, a longer warm-up or model.dtype float32 may help; rewards that are not finite will "
+                "not"
+            ) from error
+        finally:
+            self.optimizer.zero_grad()
+        return gradients
+
+    def _skip(self, batch: GroupBatch, rate: float) -> dict[str, float]:
+        logger.warning(
+            "step %d: none of the %d responses has a sampled token to learn from (all empty, failed or masked); "
+            "the update is skipped and the weights stay as they are",
+            self.step,
+            batch.num_rows,
+        )
+        self._num_updates += 1
+        return {"lr": rate, "num_micro_batches": 0.0, "num_tokens": 0.0, "skipped_steps": 1.0}
