@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from difflib import get_close_matches
+from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from mmrl.config.algorithm_base import (
     ClippedPolicyConfig,
@@ -13,6 +14,7 @@ from mmrl.config.algorithm_base import (
     LossAggregation,
     PolicyGradientConfig,
 )
+from mmrl.config.policy_loss import CapFields, GateFields, SequenceClipFields
 
 
 class GrpoConfig(ClippedPolicyConfig):
@@ -42,39 +44,29 @@ class RlooConfig(ClippedPolicyConfig):
     """How token losses are added up; the paper takes a whole response as one action, so its tokens are summed."""
 
 
-class GspoConfig(ClippedPolicyConfig):
+class GspoConfig(SequenceClipFields, ClippedPolicyConfig):
     """Group sequence policy optimisation (arXiv 2507.18071): one ratio, and one clip, for a whole response."""
 
     type: Literal["gspo"] = "gspo"
     """Which algorithm this is."""
-    clip_low: float = Field(3e-4, gt=0, lt=1)
-    """The ratio of a response is clipped below at 1 - clip_low."""
-    clip_high: float = Field(4e-4, gt=0)
-    """The ratio of a response is clipped above at 1 + clip_high."""
     loss_aggregation: LossAggregation = "sequence_mean_token_mean"
     """How token losses are added up; the paper's is the mean over sequences."""
 
 
-class CispoConfig(PolicyGradientConfig):
+class CispoConfig(CapFields, PolicyGradientConfig):
     """Clipped importance sampling policy optimisation (MiniMax-M1, arXiv 2506.13585): every token keeps a gradient."""
 
     type: Literal["cispo"] = "cispo"
     """Which algorithm this is."""
-    cap: float = Field(5.0, ge=1)
-    """Bound of the ratio itself (not of its distance from 1): a token with a larger ratio weighs this much."""
     loss_aggregation: LossAggregation = "token_mean"
     """How token losses are added up; the paper's is the mean over tokens."""
 
 
-class SapoConfig(PolicyGradientConfig):
+class SapoConfig(GateFields, PolicyGradientConfig):
     """Soft adaptive policy optimisation (arXiv 2511.20347): a smooth gate in place of the clip."""
 
     type: Literal["sapo"] = "sapo"
     """Which algorithm this is."""
-    temperature_positive: float = Field(1.0, gt=0)
-    """Steepness of the gate where the advantage is positive; larger lets the ratio move less."""
-    temperature_negative: float = Field(1.05, gt=0)
-    """Steepness of the gate where the advantage is negative."""
     loss_aggregation: LossAggregation = "sequence_mean_token_mean"
     """How token losses are added up; the paper's is the mean over sequences of token means."""
 
@@ -138,6 +130,42 @@ AlgorithmConfig = Annotated[
     Field(discriminator="type"),
 ]
 
+
+def algorithm_types() -> tuple[str, ...]:
+    """The types of all algorithms."""
+    return tuple(_classes())
+
+
+def advantage_config(config: PolicyGradientConfig) -> PolicyGradientConfig:
+    """The config of the algorithm whose advantages `config` takes: `config` itself, or that of another algorithm with
+    the settings that both share and its own from `advantage.arguments`.
+
+    Raises ValueError where there is no such algorithm, or where its settings and those of `config` do not go together.
+    """
+    source = config.advantage
+    if source.type is None:
+        return config
+    if source.type not in algorithm_types():
+        near = get_close_matches(source.type, algorithm_types(), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"advantage.type: got '{source.type}'; allowed: {', '.join(sorted(algorithm_types()))}{hint}")
+    own = {"type", "advantage", "policy_loss", "loss_aggregation"}
+    shared = {name: getattr(config, name) for name in (PolicyGradientConfig.model_fields.keys() - own)}
+    try:
+        return _classes()[source.type](**{**shared, **source.arguments})
+    except ValidationError as error:
+        faults = "; ".join(
+            ": ".join([*(str(key) for key in details["loc"]), details["msg"].removeprefix("Value error, ")])
+            for details in error.errors(include_url=False)
+        )
+        raise ValueError(f"advantage '{source.type}' does not go with the other settings: {faults}") from error
+
+
+def _classes() -> dict[str, type[PolicyGradientConfig]]:
+    union, _ = get_args(AlgorithmConfig)
+    return {member.model_fields["type"].default: member for member in get_args(union)}
+
+
 __all__ = [
     "AlgorithmConfig",
     "CispoConfig",
@@ -155,4 +183,6 @@ __all__ = [
     "ReinforcePlusPlusBaselineConfig",
     "RlooConfig",
     "SapoConfig",
+    "advantage_config",
+    "algorithm_types",
 ]

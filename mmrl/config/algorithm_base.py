@@ -1,4 +1,4 @@
-"""What the configs of the algorithms share."""
+"""What the configs of the algorithms share: the parts that any of them is made of, and what does not go together."""
 
 from __future__ import annotations
 
@@ -6,21 +6,52 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from mmrl.config.advantage import AdvantageField, AdvantageSource
 from mmrl.config.base import ConfigModel
+from mmrl.config.correction import CorrectionConfig
+from mmrl.config.policy_loss import LOSS_FIELDS, ClipFields, PolicyLossConfig
 
 KlEstimator = Literal["k1", "k2", "k3"]
 LossAggregation = Literal["token_mean", "sequence_mean_token_sum", "sequence_mean_token_mean", "constant"]
+OutcomeGate = Literal["off", "shaping", "group"]
 
 
 class KlConfig(ConfigModel):
     """The penalty that holds the policy near the reference model."""
 
     coef: float = Field(0.0, ge=0)
-    """Weight of the penalty; 0 turns it off, and then no reference model is loaded."""
+    """Weight of the penalty, or where it is steered the weight to begin with; 0 turns it off, and then no reference
+    model is loaded."""
     estimator: KlEstimator = "k3"
     """k1 in the reward; k2 or k3 in the loss (k1 has zero expected gradient there)."""
     where: Literal["loss", "reward"] = "loss"
     """Added to the loss, or taken from each token's reward."""
+    target: float | None = Field(None, gt=0)
+    """KL per token (mean k3, `actor/kl_reference`) that the weight is steered towards; null keeps the weight fixed."""
+    horizon: int = Field(10_000, ge=1)
+    """Responses over which a steered weight changes by a factor of at most about e^0.2."""
+
+    @model_validator(mode="after")
+    def _steered_weights_have_a_start(self) -> KlConfig:
+        if self.target is not None and self.coef == 0:
+            raise ValueError(
+                f"target {self.target:g} needs a coef above 0 to begin with, since a steered weight changes by factors "
+                "and 0 stays 0; set coef, such as 0.05, or target: null"
+            )
+        if "horizon" in self.changed and self.target is None:
+            raise ValueError("horizon is of a weight that is steered; set target too, or leave horizon out")
+        return self
+
+
+class EntropyTargetConfig(ConfigModel):
+    """Steers the weight of the entropy bonus: up while the policy's entropy is below a target, down while above."""
+
+    entropy: float = Field(..., gt=0)
+    """The target: mean entropy of a sampled token, in nats."""
+    step: float = Field(0.005, gt=0)
+    """How much the weight is raised or lowered after each run step; it never falls below 0."""
+    max_coef: float = Field(0.1, gt=0)
+    """Largest weight."""
 
 
 class PolicyGradientConfig(ConfigModel):
@@ -30,16 +61,37 @@ class PolicyGradientConfig(ConfigModel):
     """Which algorithm this is."""
     group_size: int = Field(8, ge=1)
     """Responses sampled for each prompt."""
+    advantage: AdvantageField = AdvantageSource()
+    """Whose advantages are taken: nothing for the algorithm's own, the type of another algorithm (a bare word will do),
+    or a function of your own as {path, name}."""
+    policy_loss: PolicyLossConfig | None = None
+    """The loss of a token in place of the algorithm's own: clip, gspo, cispo, sapo or plain, with its settings."""
     loss_aggregation: LossAggregation
     """How token losses are added up."""
     kl: KlConfig = KlConfig()
     """Penalty towards the reference model."""
     entropy_coef: float = Field(0.0, ge=0)
-    """Weight of an entropy bonus in the loss."""
+    """Weight of an entropy bonus in the loss, or where it is steered the weight to begin with."""
+    entropy_target: EntropyTargetConfig | None = None
+    """Steers the weight of the entropy bonus; null keeps it fixed."""
+    entropy_top_share: float | None = Field(None, gt=0, lt=1)
+    """Only this share of a step's sampled tokens, those of the highest entropy, learn from their advantage; null is all
+    of them."""
+    correction: CorrectionConfig = CorrectionConfig()
+    """Correction of the difference between the sampler's probabilities and the trainer's."""
     drop_groups_without_spread: bool = False
     """Leave groups whose responses all score the same out of the batch and its counts."""
     mask_truncated: bool = False
     """Leave responses that were cut at the limit out of the loss; their scores still count in their group."""
+    outcome_gate: OutcomeGate = "shaping"
+    """What is learned from a group in which every response failed: `shaping` leaves out the parts of its rewards that
+    only shape (length, overlong, repetition, and any with shaping: true), `group` gives it no advantages at all, `off`
+    takes its scores as they are."""
+
+    @property
+    def advantage_type(self) -> str | None:
+        """The type of the algorithm whose advantages are taken; None for a function of the user's own."""
+        return None if self.advantage.path is not None else self.advantage.type or self.type
 
     @model_validator(mode="after")
     def _masked_responses_have_no_penalty(self) -> PolicyGradientConfig:
@@ -50,13 +102,38 @@ class PolicyGradientConfig(ConfigModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _advantages_of_another_fit(self) -> PolicyGradientConfig:
+        from mmrl.config.algorithm import advantage_config  # it imports this file
 
-class ClippedPolicyConfig(PolicyGradientConfig):
+        if self.advantage.type is not None:
+            advantage_config(self)
+        return self
+
+    @model_validator(mode="after")
+    def _own_settings_of_the_loss_are_used(self) -> PolicyGradientConfig:
+        if self.policy_loss is None:
+            return self
+        settings = {name for group in LOSS_FIELDS for name in group.model_fields}
+        unused = sorted(settings & self.changed)
+        if unused:
+            raise ValueError(
+                f"{unused[0]} is of the loss that algorithm '{self.type}' has of its own, and policy_loss "
+                f"'{self.policy_loss.type}' stands in its place; set it inside policy_loss if that knows it, or leave "
+                "it out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _steered_entropy_begins_in_its_range(self) -> PolicyGradientConfig:
+        target = self.entropy_target
+        if target is not None and self.entropy_coef > target.max_coef:
+            raise ValueError(
+                f"entropy_coef {self.entropy_coef:g} is above entropy_target.max_coef {target.max_coef:g}; lower the "
+                "one or raise the other"
+            )
+        return self
+
+
+class ClippedPolicyConfig(ClipFields, PolicyGradientConfig):
     """What the algorithms share that clip the ratio as PPO does (arXiv 1707.06347)."""
-
-    clip_low: float = Field(0.2, gt=0, lt=1)
-    """The ratio is clipped below at 1 - clip_low."""
-    clip_high: float = Field(0.2, gt=0)
-    """The ratio is clipped above at 1 + clip_high; larger than clip_low is 'clip-higher'."""
-    dual_clip: float | None = Field(None, gt=1)
-    """Bound of the loss on negative advantages, as a multiple of the advantage; null turns it off."""

@@ -78,6 +78,12 @@ class ConfigModel(BaseModel):
         defer_build=True,  # a class is built when it is first used: a third off the time that the import takes
     )
 
+    @property
+    def changed(self) -> set[str]:
+        """The fields whose values are not their defaults. A config read from a dump sets every field, so that one is
+        set says nothing."""
+        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.get_default()}
+
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Secrets stay out of logs and tracebacks too."""
         for name, value in super().__repr_args__():

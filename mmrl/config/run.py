@@ -207,7 +207,7 @@ class RunConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
-        for check in (_check_group_size, _check_rewards, _check_sft, _check_kl, _check_batches):
+        for check in (_check_group_size, _check_rewards, _check_sft, _check_kl, _check_correction, _check_batches):
             check(self)
         return self
 
@@ -248,6 +248,16 @@ def _check_kl(config: RunConfig) -> None:
     if kl.coef > 0 and kl.where == "reward" and kl.estimator != "k1":
         raise ValueError(
             f"algorithm.kl: in the reward only estimator k1 is right (got {kl.estimator}); use k1, or `where: loss`"
+        )
+
+
+def _check_correction(config: RunConfig) -> None:
+    cut = next(iter(sorted({"top_p", "top_k"} & config.rollout.changed)), None)
+    if cut is not None and config.algorithm.correction.is_on:
+        raise ValueError(
+            f"algorithm.correction: does not go with rollout.{cut} (got {getattr(config.rollout, cut):g}), which keeps "
+            "the sampler from some tokens, so that its probabilities are of another distribution than the trainer's; "
+            f"turn rollout.{cut} off, or leave the correction out"
         )
 
 
