@@ -11,6 +11,9 @@ from torch import Tensor
 from mmrl.batch import GroupBatch, LossOutput, TokenStats
 from mmrl.types import RolloutGroup, Sample
 
+OnGroup = Callable[[RolloutGroup], None]
+"""Is handed a group as soon as all of its responses are there, while others are still sampled."""
+
 NamedWeights = Iterator[tuple[str, Tensor]]
 """Checkpoint name (as `save_pretrained` writes it) and full tensor of each weight, tied ones once."""
 
@@ -58,12 +61,22 @@ class RolloutEngine(Protocol):
         ...
 
     def generate(
-        self, samples: Sequence[Sample], params: SamplingParams, *, num_responses: int, seed: int, step: int
+        self,
+        samples: Sequence[Sample],
+        params: SamplingParams,
+        *,
+        num_responses: int,
+        seed: int,
+        step: int,
+        on_group: OnGroup | None = None,
     ) -> list[RolloutGroup]:
         """`num_responses` rollouts for each sample, in order.
 
         A response depends only on the weights, its sample, its params and (seed, step, sample id, index):
         never on what it is batched with.
+
+        on_group: called once with each of the groups that are returned, the very objects, as they are finished; an
+            engine that cannot tell earlier calls it at the end.
         """
         ...
 
@@ -107,3 +120,19 @@ class Actor(Protocol):
         ...
 
     def weights(self) -> NamedWeights: ...
+
+
+class Critic(Protocol):
+    """What says of every sampled token how much reward is still to come."""
+
+    def values(self, batch: GroupBatch) -> Tensor:
+        """(B, T) float32 before each sampled token, without gradients, zero where response_mask is 0."""
+        ...
+
+    def begin_step(self, step: int) -> None:
+        """The updates that follow belong to run step `step`, counted from 1; the learning rate goes by it."""
+        ...
+
+    def train_step(self, batch: GroupBatch) -> dict[str, float]:
+        """One optimiser step over `batch`, which has values and returns, in micro-batches; metrics as for an actor."""
+        ...

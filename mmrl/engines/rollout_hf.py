@@ -18,7 +18,7 @@ import torch
 from mmrl.batch import PreparedPrompt
 from mmrl.calls import logged_call
 from mmrl.config.run import RolloutConfig
-from mmrl.engines.base import NamedWeights, RolloutStats, SamplingParams
+from mmrl.engines.base import NamedWeights, OnGroup, RolloutStats, SamplingParams
 from mmrl.engines.decoding import ResponseRow, Responses, decode, join
 from mmrl.engines.load_weights import load_named_weights
 from mmrl.engines.sampling import check_params, response_seed
@@ -69,9 +69,17 @@ class HfRollout:
     @torch.no_grad()
     @logged_call
     def generate(
-        self, samples: Sequence[Sample], params: SamplingParams, *, num_responses: int, seed: int, step: int
+        self,
+        samples: Sequence[Sample],
+        params: SamplingParams,
+        *,
+        num_responses: int,
+        seed: int,
+        step: int,
+        on_group: OnGroup | None = None,
     ) -> list[RolloutGroup]:
-        """`num_responses` rollouts for each sample, in order; see `engines.base.RolloutEngine`.
+        """`num_responses` rollouts for each sample, in order; see `engines.base.RolloutEngine`. Groups are finished
+        wave by wave.
 
         Raises ConfigError for params that cannot be sampled with, RunFailedError if the model's log-probabilities are
         no numbers, and whatever preparing a prompt raises.
@@ -87,8 +95,12 @@ class HfRollout:
             for wave, prompts in self._waves(policy, samples, num_responses):
                 seeds = [[response_seed(seed, step, s.id, index) for index in range(num_responses)] for s in wave]
                 responses, wave_stats = self._sample(policy, prompts, seeds, params)
-                groups += self._groups(policy, wave, seeds, responses)
+                finished = self._groups(policy, wave, seeds, responses)
+                groups += finished
                 stats.append(wave_stats)
+                if on_group is not None:
+                    for group in finished:
+                        on_group(group)
         self._last_stats = _add_up(stats, total_s=time.perf_counter() - started)
         return groups
 

@@ -33,7 +33,8 @@ _logger = logging.getLogger(__name__)
 
 
 class RewardPool:
-    """Scores jobs in processes with deadlines. One batch of jobs at a time; a context manager.
+    """Scores jobs in processes with deadlines. Jobs are submitted in any number of calls, also while others run, and
+    collected later; a context manager.
 
     Raises:
         ConfigError: a user's function does not load; names each.
@@ -43,7 +44,7 @@ class RewardPool:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._ids = itertools.count()
-        self._jobs: list[Job] = []
+        self._pending: dict[int, Job] = {}
         self._outcomes: dict[int, list[Outcome]] = {}
         self._problem: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,26 +55,35 @@ class RewardPool:
 
     def submit(self, jobs: Sequence[Job]) -> None:
         """Send jobs off. They run while the caller does something else, until it collects them."""
-        self._jobs, self._outcomes = list(jobs), {}
         if self._process is None:
             self._start()
-        self._problem = self._send(self._jobs)
+        self._pending |= {job.id: job for job in jobs}
+        self._problem = self._problem or self._send(jobs)
 
-    def collect(self) -> list[list[Outcome]]:
-        """Wait for the outcomes of each job that was submitted last, in their order."""
+    def collect(self, jobs: Sequence[Job]) -> list[list[Outcome]]:
+        """Wait for the outcomes of each of these jobs, in their order. All others are forgotten."""
+        self._pending = {job.id: job for job in jobs}
+        self._outcomes = {job.id: self._outcomes[job.id] for job in jobs if job.id in self._outcomes}
         problem = self._problem or self._receive()
         if problem is not None:
             _logger.warning("the reward processes failed (%s); trying again", problem)
-            self.close()
+            self._stop()
             self._start()
-            problem = self._send([job for job in self._jobs if job.id not in self._outcomes]) or self._receive()
+            problem = self._send([job for job in jobs if job.id not in self._outcomes]) or self._receive()
         if problem is not None:
-            self.close()
+            self._stop()
         lost = Outcome(error=f"the reward processes failed twice while it was waiting or running ({problem})")
-        return [self._outcomes.get(job.id) or [lost] * job.size for job in self._jobs]
+        outcomes, self._outcomes, self._pending = self._outcomes, {}, {}
+        return [outcomes.get(job.id) or [lost] * job.size for job in jobs]
 
     def close(self) -> None:
-        """End the server, every worker and whatever they forked. The next `submit` starts anew."""
+        """End the server, every worker and whatever they forked; jobs that were not collected are forgotten. The next
+        `submit` starts anew."""
+        self._stop()
+        self._pending, self._outcomes = {}, {}
+
+    def _stop(self) -> None:
+        self._problem = None
         if self._process is None:
             return
         self._connection.close()
@@ -138,14 +148,14 @@ class RewardPool:
 
     def _receive(self) -> str | None:
         """Take outcomes until each job has its own; what went wrong where some have not."""
-        patience_s = max((job.deadline_s for job in self._jobs), default=0.0) + LOAD_TIMEOUT_S
-        waiting = {job.id for job in self._jobs} - self._outcomes.keys()
+        patience_s = max((job.deadline_s for job in self._pending.values()), default=0.0) + LOAD_TIMEOUT_S
+        waiting = self._pending.keys() - self._outcomes.keys()
         try:
             while waiting:
                 if not self._connection.poll(patience_s):
                     return f"no outcome came for {patience_s:g} s"
                 job_id, outcomes = self._connection.recv()
-                if job_id in waiting:  # an interrupted call may have left some behind
+                if job_id in waiting:  # some were forgotten
                     self._outcomes[job_id] = outcomes
                     waiting.discard(job_id)
         except (EOFError, OSError):

@@ -1,15 +1,15 @@
 """Runs the rewards of a config over responses.
 
-Groups come in; each response is scored by each reward. Those that may hang or crash (`Reward.isolated`) go to a pool
-of processes with deadlines (`pool.py`, `server.py`, `worker.py`), the others run here meanwhile. What comes of each
-try is an `Outcome`; the outcomes of a response, weighted and summed, are its `RewardResult`. A reward that fails on a
-response is missing from it, and with it the total.
+Groups come in, all at once or one by one while others are still sampled; each response is scored by each reward.
+Those that may hang or crash (`Reward.isolated`) go to a pool of processes with deadlines (`stream.py`, `pool.py`,
+`server.py`, `worker.py`), the others run here meanwhile. What comes of each try is an `Outcome`; the outcomes of a
+response, weighted and summed, are its `RewardResult`. A reward that fails on a response is missing from it, and with it
+the total.
 """
 
 from __future__ import annotations
 
 import logging
-import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +27,7 @@ from mmrl.rewards.outcome import Outcome, attempt
 from mmrl.rewards.pool import RewardPool
 from mmrl.rewards.registry import build_reward, deadline_s, is_isolated
 from mmrl.rewards.server import Setup
+from mmrl.rewards.stream import JobStream, Lane
 from mmrl.rewards.worker import RewardSource
 from mmrl.types import RewardPart, RewardResult, Rollout, RolloutGroup, Sample
 
@@ -77,10 +78,20 @@ class RewardRunner:
         self._parts = [_part_of_config(config) for config in configs] + [_part_of_function(f) for f in functions]
         _check_names(self._parts)
         self._isolated = [part for part in self._parts if part.source is not None]
+        self._started: list[RolloutGroup] = []
+        self._stream: JobStream | None = None
         self._pool: RewardPool | None = None
         if self._isolated:
             sources = tuple(part.source for part in self._isolated if part.source is not None)
             self._pool = RewardPool(Setup(sources, runner.workers, runner.memory_mb * 2**20))
+
+    def start(self, group: RolloutGroup) -> None:
+        """Begin with a group whose responses are all there, while others are still sampled. The next `score` goes on
+        from there if it is given this very object, and forgets it otherwise; it gives the same either way."""
+        self._stream = self._stream or self._new_stream()
+        if self._stream is not None:
+            self._stream.add(_items([group]))
+            self._started.append(group)
 
     @logged_call
     def score(self, groups: Sequence[RolloutGroup]) -> list[tuple[RewardResult, ...]]:
@@ -89,8 +100,8 @@ class RewardRunner:
         Raises:
             RunFailedError: one reward failed on a larger share of the responses than `max_failure_rate`.
         """
-        items = [_item(group.sample, rollout) for group in groups for rollout in group.rollouts]
-        results = iter(self._score_items(items))
+        stream, places = self._stream_of(groups)
+        results = iter(self._score_items(_items(groups), stream, places))
         scored = [tuple(next(results) for _ in group.rollouts) for group in groups]
         self._check_failures([result for group in scored for result in group])
         return scored
@@ -98,12 +109,17 @@ class RewardRunner:
     def score_texts(self, texts: Sequence[tuple[Sample, str]]) -> list[RewardResult]:
         """The same for responses that nobody sampled, to try rewards out. Tokens are counted as one for every four
         bytes; no share of failures is too large."""
-        return self._score_items(
-            [RewardItem(sample, text, num_tokens=-(-len(text.encode()) // 4)) for sample, text in texts]
-        )
+        items = [RewardItem(sample, text, num_tokens=-(-len(text.encode()) // 4)) for sample, text in texts]
+        self._started, self._stream = [], None
+        stream = self._new_stream()
+        if stream is not None:
+            stream.add(items)
+        return self._score_items(items, stream, range(len(items)))
 
     def close(self) -> None:
-        """End the processes. The runner can still be used: they start again when needed."""
+        """End the processes, and forget what was started. The runner can still be used: they start again when
+        needed."""
+        self._started, self._stream = [], None
         if self._pool is not None:
             self._pool.close()
 
@@ -113,12 +129,35 @@ class RewardRunner:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _score_items(self, items: Sequence[RewardItem]) -> list[RewardResult]:
+    def _new_stream(self) -> JobStream | None:
+        lanes = [Lane(part.batch, part.deadline_s) for part in self._isolated]
+        return None if self._pool is None else JobStream(self._pool, lanes)
+
+    def _stream_of(self, groups: Sequence[RolloutGroup]) -> tuple[JobStream | None, list[int]]:
+        """The stream that holds every response of the groups, and the place of each in it."""
+        started, stream = self._started, self._stream or self._new_stream()
+        self._started, self._stream = [], None
+        known = {id(group) for group in started}
+        missing = [group for group in groups if id(group) not in known]
+        if stream is not None:
+            stream.add(_items(missing))
+        places, count = {}, 0
+        for group in [*started, *missing]:
+            places[id(group)] = range(count, count := count + len(group.rollouts))
+        return stream, [place for group in groups for place in places[id(group)]]
+
+    def _score_items(
+        self, items: Sequence[RewardItem], stream: JobStream | None, places: Sequence[int]
+    ) -> list[RewardResult]:
+        """places: where each item lies in the stream, which runs while the other rewards are computed here."""
         if not items:
             return []
-        self._send_off(items)
+        if stream is not None:
+            stream.flush()
         columns = {part.name: attempt(part.local, items) for part in self._parts if part.local is not None}
-        columns |= self._take_back(len(items))
+        if stream is not None:
+            for part, outcomes in zip(self._isolated, stream.collect(), strict=True):
+                columns[part.name] = [outcomes[place] for place in places]
         rows = zip(*([self._clean(outcome) for outcome in columns[part.name]] for part in self._parts), strict=True)
         return [_result(self._parts, row, item) for row, item in zip(rows, items, strict=True)]
 
@@ -134,27 +173,6 @@ class RewardRunner:
             explanation=clean(outcome.explanation),
             error=clean(outcome.error),
         )
-
-    def _send_off(self, items: Sequence[RewardItem]) -> None:
-        if self._pool is None:
-            return
-        jobs = []
-        for source, part in enumerate(self._isolated):
-            for start in range(0, len(items), part.batch):
-                batch = items[start : start + part.batch]
-                deadline_s = part.deadline_s * len(batch)
-                jobs.append(self._pool.new_job(source, pickle.dumps(batch), size=len(batch), deadline_s=deadline_s))
-        self._pool.submit(jobs)
-
-    def _take_back(self, num_items: int) -> dict[str, list[Outcome]]:
-        """The outcomes of each isolated reward, in the order of the items that were sent off."""
-        if self._pool is None:
-            return {}
-        outcomes = [outcome for job in self._pool.collect() for outcome in job]
-        return {
-            part.name: outcomes[source * num_items : (source + 1) * num_items]
-            for source, part in enumerate(self._isolated)
-        }
 
     def _check_failures(self, results: Sequence[RewardResult]) -> None:
         for position, part in enumerate(self._parts):
@@ -209,6 +227,10 @@ def _check_names(parts: Sequence[_Part]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"two rewards are named {twice[0]!r}; give one of them another `name`")
+
+
+def _items(groups: Sequence[RolloutGroup]) -> list[RewardItem]:
+    return [_item(group.sample, rollout) for group in groups for rollout in group.rollouts]
 
 
 def _item(sample: Sample, rollout: Rollout) -> RewardItem:

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import multiprocessing.context
 import os
+import queue
 import signal
 import sys
 import threading
@@ -93,11 +94,16 @@ class _Context(multiprocessing.context.ForkContext):
 
 
 class Server:
-    """Hands jobs to the pool and their outcomes back."""
+    """Hands jobs to the pool and their outcomes back.
+
+    The trainer may be busy for minutes before it reads outcomes, and the connection holds few. A thread of its own
+    waits for it: waiting in the pool's threads would keep them from seeing which tasks are done in time.
+    """
 
     def __init__(self, connection: Connection, setup: Setup) -> None:
         self._connection = connection
-        self._sending = threading.Lock()
+        self._outcomes: queue.SimpleQueue[tuple[int, list[Outcome]]] = queue.SimpleQueue()
+        threading.Thread(target=self._deliver, daemon=True).start()
         self.is_broken = False
         self._pool = pebble.ProcessPool(
             max_workers=setup.workers,
@@ -128,16 +134,17 @@ class Server:
         if isinstance(error, pebble.ProcessExpired) and error.exitcode == RETIRED:
             self.submit(job)
         elif error is None:
-            self._send(job, future.result())
+            self._outcomes.put((job.id, future.result()))
         elif isinstance(error, (TimeoutError, pebble.ProcessExpired)):
             lost = Outcome(error=_reason(error, job), ms=_spent(error, job) / job.size)
-            self._send(job, [lost] * job.size)
+            self._outcomes.put((job.id, [lost] * job.size))
         else:
             self.is_broken = True
 
-    def _send(self, job: Job, outcomes: list[Outcome]) -> None:
-        with self._sending, contextlib.suppress(OSError):
-            self._connection.send((job.id, outcomes))
+    def _deliver(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                self._connection.send(self._outcomes.get())
 
 
 def serve(fd: int) -> None:

@@ -64,7 +64,9 @@ def answer(
 ) -> list[ScoredGroup]:
     """Every sample answered `num_responses` times and scored; in order, none left out."""
     params = SamplingParams(max_response_tokens=max_response_tokens, temperature=temperature, stop=stop)
-    groups = rollout.generate(samples, params, num_responses=num_responses, seed=seed, step=EVALUATION_STEP)
+    groups = rollout.generate(
+        samples, params, num_responses=num_responses, seed=seed, step=EVALUATION_STEP, on_group=rewards.start
+    )
     results = rewards.score(groups)
     return [ScoredGroup(group, tuple(rewards)) for group, rewards in zip(groups, results, strict=True)]
 

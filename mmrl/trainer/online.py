@@ -102,13 +102,14 @@ class OnlineLoop(Loop):
                 num_responses=self.config.algorithm.group_size,
                 seed=self.config.seed,
                 step=context.step,
+                on_group=self.rewards.start,
             )
         self.sampling = self.rollout_engine.last_stats
         self.recorder.add(response_metrics(groups))
         return self.stages("rollout", groups, context)
 
     def reward(self, groups: Sequence[RolloutGroup], context: StageContext) -> list[ScoredGroup]:
-        """The reward of each response, with its parts; one that failed is missing."""
+        """The reward of each response, with its parts; one that failed is missing. Scoring began while sampling."""
         with self.recorder.stage("reward"):
             results = self.rewards.score(groups)
         self.recorder.add(reward_metrics([result for group in results for result in group]))

@@ -27,7 +27,7 @@ from mmrl.data.images import ImageStore
 from mmrl.engines.base import RolloutEngine
 from mmrl.errors import ConfigError, MmrlError
 from mmrl.models.policy import PolicyModel, named_weights
-from mmrl.types import Rollout, Sample
+from mmrl.types import Rollout, RolloutGroup, Sample
 
 
 @pytest.fixture(scope="module", params=ENGINES)
@@ -73,6 +73,15 @@ def test_every_sample_gets_its_number_of_rollouts_in_order(engine: RolloutEngine
 
 def test_nothing_is_sampled_for_no_samples(engine: RolloutEngine) -> None:
     assert engine.generate([], params(6), num_responses=3, seed=0, step=0) == []
+
+
+def test_groups_are_handed_over_as_they_are_finished(engine: RolloutEngine, samples: list[Sample]) -> None:
+    handed: list[RolloutGroup] = []
+    groups = engine.generate(samples, params(6), num_responses=2, seed=0, step=0, on_group=handed.append)
+    assert {id(group) for group in handed} == {id(group) for group in groups}
+    assert len(handed) == len(groups)
+    without = engine.generate(samples, params(6), num_responses=2, seed=0, step=0)
+    assert ids_of(without) == ids_of(groups)
 
 
 def test_a_rollout_is_whole(engine: RolloutEngine, actor: PolicyModel, samples: list[Sample]) -> None:
