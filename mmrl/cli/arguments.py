@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -17,9 +17,14 @@ OverridesArgument = Annotated[
 RunDirOption = Annotated[
     Path, typer.Option("--run-dir", metavar="DIR", show_default=False, help="Folder of the run; made if missing.")
 ]
-Resume = Literal["auto", "never"]
 ResumeOption = Annotated[
-    Resume, typer.Option("--resume", help="auto goes on from the newest whole checkpoint in the run directory.")
+    str,
+    typer.Option(
+        "--resume",
+        metavar="auto|never|CHECKPOINT",
+        help="auto goes on from the newest whole checkpoint in the run directory, never takes only a new one, and the "
+        "folder of a checkpoint goes on from that.",
+    ),
 ]
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Read config, data and model, tell what the run would do, write nothing.")

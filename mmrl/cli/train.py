@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmrl.cli.arguments import ConfigArgument, OverridesArgument, Resume, ResumeOption, RunDirOption
+from mmrl.cli.arguments import ConfigArgument, OverridesArgument, ResumeOption, RunDirOption
 from mmrl.cli.failures import run_under_way
 from mmrl.cli.logs import VerboseOption
 from mmrl.cli.output import JsonOption, note, print_json, print_table
@@ -28,7 +28,7 @@ def train(
     train_and_tell(load_config(config, overrides or ()), run_dir.expanduser(), resume=resume, json=json)
 
 
-def train_and_tell(loaded: LoadedConfig, run_dir: Path, *, resume: Resume, json: bool) -> None:
+def train_and_tell(loaded: LoadedConfig, run_dir: Path, *, resume: str, json: bool) -> None:
     """Train, then print where the run is and the last value of each metric."""
     from mmrl.trainer import train
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -15,15 +16,37 @@ from mmrl.models.policy_model import PolicyModel
 from mmrl.models.quiet import without_progress_bars
 
 
-def save_policy(policy: PolicyModel, folder: Path, *, dtype: torch.dtype = torch.float32) -> None:
+def save_policy(policy: PolicyModel, folder: Path, *, dtype: torch.dtype | None = None) -> None:
     """Weights under the names that they were loaded from, configuration, tokenizer, template and image processor.
 
-    dtype: of the saved weights; float32, in which they are trained, loses nothing.
+    dtype: of the saved weights; if not given the one in which they are trained, which loses nothing.
     """
-    state = {name: tensor.detach().to(dtype) for name, tensor in policy.hf.state_dict().items()}
+    save_weights(policy, folder, policy.hf.state_dict(), dtype=dtype)
+    _save_companions(policy, folder)
+
+
+def save_weights(
+    policy: PolicyModel, folder: Path, state: Mapping[str, Tensor], *, dtype: torch.dtype | None = None
+) -> None:
+    """The weights of `state`, which may be a copy of the model's own of some time ago, and the configuration."""
+    dtype = policy.hf.dtype if dtype is None else dtype
+    weights = {name: tensor.detach().to(dtype) for name, tensor in state.items()}
     with without_progress_bars():
-        policy.hf.save_pretrained(folder, state_dict=state)
+        policy.hf.save_pretrained(folder, state_dict=weights)
         _config_in(dtype, policy.hf.config).save_pretrained(folder)
+
+
+def companion_files(policy: PolicyModel) -> dict[str, bytes]:
+    """Path in the folder -> content of what lies beside weights and configuration: tokenizer, template, processor."""
+    with TemporaryDirectory(prefix="mmrl-model-") as folder:
+        root = Path(folder)
+        _save_companions(policy, root)
+        files = (path for path in root.rglob("*") if path.is_file())
+        return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
+
+
+def _save_companions(policy: PolicyModel, folder: Path) -> None:
+    with without_progress_bars():
         _forget_origin(policy.prompts.tokenizer)
         policy.prompts.processor.save_pretrained(folder)
 

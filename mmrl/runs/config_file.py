@@ -5,6 +5,7 @@ A resumed run may train longer or with other settings, but not another model, on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -27,10 +28,10 @@ def parse_config(text: str) -> dict[str, Any]:
     return value
 
 
-def identity_conflict(earlier: str, later: str) -> str | None:
+def identity_conflict(earlier: str, later: str, *, except_for: Collection[str] = ()) -> str | None:
     """The first setting of `IDENTITY` that differs, with both values; None for configs of one run."""
     for key, (before, after) in changed_settings(earlier, later).items():
-        if key in IDENTITY:
+        if key in IDENTITY and key not in except_for:
             return f"{key} is {before!r} there and {after!r} here"
     return None
 

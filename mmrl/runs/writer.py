@@ -76,6 +76,11 @@ class RunWriter:
             )
         return writer
 
+    @property
+    def config_yaml(self) -> bytes:
+        """The config of this attempt, as it lies in its folder."""
+        return (self.attempt_dir / layout.CONFIG_FILE).read_bytes()
+
     def begin(self, step: int, *, total_steps: int | None = None) -> None:
         """The loop starts with `step` steps done: 0, or the step of the checkpoint that it goes on from.
 

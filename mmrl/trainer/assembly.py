@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -14,15 +14,19 @@ from mmrl.engines.actor import HfActor
 from mmrl.engines.base import RolloutEngine
 from mmrl.engines.reference import Reference
 from mmrl.engines.registry import rollout_engine_class
+from mmrl.models.fingerprint import model_fingerprint
 from mmrl.models.policy import PolicyModel, load_policy
 from mmrl.rewards.runner import RewardRunner
-from mmrl.trainer.checkpoints import Checkpointer, ResumePoint
+from mmrl.trainer.checkpoints import Checkpointer
 from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.offline import OfflineLoop
 from mmrl.trainer.online import OnlineLoop
 from mmrl.trainer.preflight import RunData, check_data, fit_prompts
 from mmrl.trainer.recorder import Recorder
+from mmrl.trainer.resume import ResumePoint
+from mmrl.trainer.snapshot import Snapshots
 from mmrl.trainer.stages import UserStages
+from mmrl.trainer.state import RandomState, Stateful, stateful
 from mmrl.types import Sample
 
 
@@ -39,11 +43,13 @@ def build_online_loop(
     """The RL loop with its engines; the reference is a copy of the weights that the run began with."""
     algorithm = build_algorithm(config.algorithm)
     stages = UserStages(config.stages)
+    model = _checked_model(config, point)
     policy = _load_policy(config, store, point)
     reference = _reference(config, policy, store, point) if algorithm.needs_reference else None
     train, held_out = _fitted(config, policy, data, recorder)
     prompts = _stream(config, train, config.rollout.prompts_per_step, point)
-    actor = _actor(config, policy, point, temperature=config.rollout.temperature)
+    actor = _actor(config, policy, temperature=config.rollout.temperature)
+    parts = _restored({"actor": actor, "algorithm": algorithm, "stages": stages}, recorder, point)
     with ExitStack() as stack:
         rollout = _rollout(config, policy, stack)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
@@ -58,7 +64,7 @@ def build_online_loop(
             stages=stages,
             actor=actor,
             evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
-            checkpointer=_checkpointer(config, actor, prompts, recorder, point),
+            checkpointer=_checkpointer(config, policy, parts, prompts, model, recorder, point),
             recorder=recorder,
         )
 
@@ -74,10 +80,12 @@ def build_offline_loop(
     functions: Sequence[Callable[..., Any]] = (),
 ) -> Iterator[OfflineLoop]:
     """The SFT loop; a rollout engine is there for evaluation only."""
+    model = _checked_model(config, point)
     policy = _load_policy(config, store, point)
     train, held_out = _fitted(config, policy, data, recorder)
     prompts = _stream(config, train, config.sft.batch_size, point)
-    actor = _actor(config, policy, point, temperature=1.0)
+    actor = _actor(config, policy, temperature=1.0)
+    parts = _restored({"actor": actor}, recorder, point)
     with ExitStack() as stack:
         rollout = _rollout(config, policy, stack)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
@@ -87,9 +95,27 @@ def build_offline_loop(
             processor=policy.prompts,
             actor=actor,
             evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
-            checkpointer=_checkpointer(config, actor, prompts, recorder, point),
+            checkpointer=_checkpointer(config, policy, parts, prompts, model, recorder, point),
             recorder=recorder,
         )
+
+
+def _checked_model(config: RunConfig, point: ResumePoint | None) -> dict[str, Any]:
+    """The fingerprint of the model that the run began with, which a resumed run must find unchanged."""
+    fingerprint = model_fingerprint(config.model.path)
+    if point is not None:
+        point.check_model(config.model.path, fingerprint)
+    return fingerprint
+
+
+def _restored(
+    candidates: Mapping[str, object], recorder: Recorder, point: ResumePoint | None
+) -> Mapping[str, Stateful]:
+    """Those of the parts that have a state, and the random numbers; after a resume with the states that they had."""
+    parts = stateful({**candidates, "random": RandomState()})
+    if point is not None:
+        point.restore(parts, say=recorder.say)
+    return parts
 
 
 def _load_policy(config: RunConfig, store: ImageStore, point: ResumePoint | None) -> PolicyModel:
@@ -124,11 +150,8 @@ def _stream(config: RunConfig, samples: Sequence[Sample], batch_size: int, point
     return stream
 
 
-def _actor(config: RunConfig, policy: PolicyModel, point: ResumePoint | None, *, temperature: float) -> HfActor:
-    actor = HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)
-    if point is not None:
-        actor.load_state_dict(point.load_trainer())
-    return actor
+def _actor(config: RunConfig, policy: PolicyModel, *, temperature: float) -> HfActor:
+    return HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)
 
 
 def _rollout(config: RunConfig, policy: PolicyModel, stack: ExitStack) -> RolloutEngine:
@@ -153,14 +176,20 @@ def _evaluator(
 
 
 def _checkpointer(
-    config: RunConfig, actor: HfActor, prompts: PromptStream, recorder: Recorder, point: ResumePoint | None
+    config: RunConfig,
+    policy: PolicyModel,
+    parts: Mapping[str, Stateful],
+    prompts: PromptStream,
+    model: Mapping[str, Any],
+    recorder: Recorder,
+    point: ResumePoint | None,
 ) -> Checkpointer:
-    best = point.state["best"] if point is not None else None
     return Checkpointer(
         config.checkpoint,
-        actor=actor,
+        snapshots=Snapshots(policy, parts, config_yaml=recorder.writer.config_yaml),
         prompts=prompts,
         recorder=recorder,
         total_steps=config.train.steps,
-        best=tuple(best) if best else None,
+        model=model,
+        best=None if point is None else point.best,
     )

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from mmrl.errors import ConflictError, DataError, NotFoundError
-from mmrl.trainer.checkpoints import find_fault
+from mmrl.trainer.checkpoint_folder import find_fault
 
 
 def export_checkpoint(run_dir: Path, step: int, out: Path) -> Path:

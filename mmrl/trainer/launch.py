@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -23,9 +23,9 @@ from mmrl.runs.records import StateName
 from mmrl.runs.trackers import Trackers
 from mmrl.runs.writer import RunWriter
 from mmrl.trainer.assembly import build_offline_loop, build_online_loop
-from mmrl.trainer.checkpoints import take_up
 from mmrl.trainer.preflight import check_data, check_rewards, load_data
 from mmrl.trainer.recorder import Recorder
+from mmrl.trainer.resume import ResumePoint, named_checkpoint, newest_whole_checkpoint, settle
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,14 @@ def train(
     config: RunConfig,
     *,
     run_dir: Path | str | None = None,
-    resume: Literal["auto", "never"] = "auto",
+    resume: str | Path = "auto",
     reward_functions: Sequence[Callable[..., Any]] = (),
     progress: ProgressReporter | None = None,
 ) -> TrainResult:
     """Trains as `config` says and writes everything to `run_dir` (a new folder under MMRL_HOME/runs if not given).
 
-    A run directory of the same config goes on from its newest whole checkpoint, unless `resume` is "never".
+    resume: "auto" goes on from the newest whole checkpoint of a run directory of the same config, "never" takes only a
+    new folder, and the path of a checkpoint goes on from that one.
     `reward_functions` are added to the config's rewards with weight 1.
     Raises ConfigError, DataError, ModelError before the run begins, RunFailedError once it has.
     """
@@ -61,20 +62,24 @@ def train(
     torch.manual_seed(config.seed)
     data = load_data(config)
     check_data(config, data)
-    writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=resume == "auto", record=config.record)
+    text = dump_yaml(config)
+    named = None if str(resume) in ("auto", "never") else named_checkpoint(Path(resume), folder, config_yaml=text)
+    writer = RunWriter.create(folder, config_yaml=text, resume=str(resume) != "never", record=config.record)
     progress = progress or make_progress()
     store = ImageStore()
     recorder = Recorder(writer, progress=progress, store=store)
     trackers = Trackers.start(config.track, run_dir=writer.run_dir, config=config, warn=recorder.warn)
     recorder.trackers = trackers
     with _ending(writer, trackers, progress):
-        point = take_up(writer.run_dir, say=recorder.warn)
+        point = named or newest_whole_checkpoint(writer.run_dir, say=recorder.warn)
         first_step = 1 if point is None else point.step + 1
-        recorder.say(_opening(config, writer, first_step))
-        writer.begin(first_step - 1, total_steps=config.train.steps)
-        progress.start(config.train.steps, completed=first_step - 1)
+        recorder.say(_opening(config, writer, point))
         build = build_online_loop if config.kind == "rl" else build_offline_loop
         with build(config, data, recorder=recorder, store=store, point=point, functions=reward_functions) as loop:
+            # Only now, when nothing can refuse to go on any more, does this attempt take the place of earlier ones.
+            settle(writer.run_dir, point, attempt=writer.attempt, say=recorder.say)
+            writer.begin(first_step - 1, total_steps=config.train.steps)
+            progress.start(config.train.steps, completed=first_step - 1)
             loop.run(first_step)
     progress.finish(recorder.latest)
     return TrainResult(folder, config.train.steps, recorder.latest or _last_values(folder))
@@ -86,12 +91,14 @@ def _last_values(run_dir: Path) -> dict[str, float]:
     return {name: value for row in rows for name, value in row.values.items() if value is not None}
 
 
-def _opening(config: RunConfig, writer: RunWriter, first_step: int) -> str:
-    if first_step > config.train.steps:
+def _opening(config: RunConfig, writer: RunWriter, point: ResumePoint | None) -> str:
+    if point is None:
+        why = " (attempt 1)" if writer.attempt == 1 else f": no whole checkpoint is there (attempt {writer.attempt})"
+        return f"{config.name}: starts fresh in {writer.run_dir}, {config.train.steps} steps{why}"
+    if point.step >= config.train.steps:
         return f"{config.name}: all {config.train.steps} steps are done already; nothing is left to train"
-    if first_step > 1:
-        return f"{config.name}: goes on from the checkpoint of step {first_step - 1} as attempt {writer.attempt}"
-    return f"{config.name}: starts fresh in {writer.run_dir}, {config.train.steps} steps"
+    whose = "" if point.folder.parent.parent == writer.run_dir else f" of {point.folder.parent.parent}"
+    return f"{config.name}: goes on from the checkpoint of step {point.step}{whose} as attempt {writer.attempt}"
 
 
 @contextlib.contextmanager

@@ -30,23 +30,33 @@ class Loop(ABC):
         self.recorder = recorder
 
     def run(self, first_step: int) -> None:
-        """Steps first_step..train.steps. A step's metrics are written before its checkpoint, so a run that goes on
-        from the checkpoint lacks none; those of a step that fails are written as far as it came."""
+        """Steps first_step..train.steps, and what a checkpoint still has to write.
+
+        A step's metrics are written before its checkpoint, so a run that goes on from the checkpoint lacks none; those
+        of a step that fails are written as far as it came.
+        """
         if first_step == 1 and self.config.eval.at_start:
             self.recorder.begin(0)
             self.evaluator.evaluate()
             self.recorder.end()
-        for step in range(first_step, self.config.train.steps + 1):
-            self.recorder.begin(step)
-            self.actor.begin_step(step)
-            try:
-                with self.recorder.stage("step"):
-                    self.one_step(step)
-                    self.evaluator.evaluate_if_due(step)
-                self.close_step()
-            finally:
-                self.recorder.end()
-            self.checkpointer.save_if_due(step)
+        try:
+            for step in range(first_step, self.config.train.steps + 1):
+                self._step(step)
+        finally:
+            self.checkpointer.wait()
+        self.checkpointer.require_last()
+
+    def _step(self, step: int) -> None:
+        self.recorder.begin(step)
+        self.actor.begin_step(step)
+        try:
+            with self.recorder.stage("step"):
+                self.one_step(step)
+                self.evaluator.evaluate_if_due(step)
+            self.close_step()
+        finally:
+            self.recorder.end()
+        self.checkpointer.save_if_due(step)
 
     @abstractmethod
     def one_step(self, step: int) -> None:

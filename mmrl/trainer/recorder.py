@@ -63,10 +63,10 @@ class Recorder:
             self.trackers.log(self.step, self._values)
         self._progress.step(self.step, self._values)
 
-    def end_late(self, values: Mapping[str, float]) -> None:
+    def end_late(self, step: int, values: Mapping[str, float]) -> None:
         """Metrics of a step that has ended already; readers join them to the others of that step."""
         self.latest.update(values)
-        self.writer.metrics(self.step, values)
+        self.writer.metrics(step, values)
 
     def samples(self, split: str, groups: Sequence[ScoredGroup]) -> None:
         self.writer.samples(self.step, split, groups, store_path=self._store.path)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from mmrl.config import RunConfig
 from mmrl.config.run import StageConfig
 from mmrl.errors import ConfigError, MmrlError, NotFoundError, RunFailedError
+from mmrl.trainer.state import Stateful, stateful
 from mmrl.types import RolloutGroup, ScoredGroup
 
 Data = TypeVar("Data")
@@ -30,13 +31,33 @@ class UserStages:
     """The user's stages by the stage that they follow, in the order of the config.
 
     A stage is called as `stage(data, context)` and returns data of the same kind: after `rollout` a list of
-    `RolloutGroup`, after `reward` and `filter` a list of `ScoredGroup`, later an `UpdateBatch`.
+    `RolloutGroup`, after `reward` and `filter` a list of `ScoredGroup`, later an `UpdateBatch`. One that remembers
+    something gives it in `state_dict` and takes it in `load_state_dict`: checkpoints then hold it.
     """
 
     def __init__(self, configs: Sequence[StageConfig]) -> None:
         self._stages: dict[str, list[tuple[str, Callable[[Any, StageContext], Any]]]] = {}
         for config in configs:
             self._stages.setdefault(config.after, []).append((config.name, _build(config)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Stage, as `after/place/name` -> the state of each that has one."""
+        return {name: stage.state_dict() for name, stage in self._remembering().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """A stage that is new since the state was taken begins anew."""
+        for name, stage in self._remembering().items():
+            if name in state:
+                stage.load_state_dict(state[name])
+
+    def _remembering(self) -> dict[str, Stateful]:
+        return stateful(
+            {
+                f"{after}/{place}/{name}": stage
+                for after, stages in self._stages.items()
+                for place, (name, stage) in enumerate(stages)
+            }
+        )
 
     def __call__(self, after: str, data: Data, context: StageContext) -> Data:
         for name, stage in self._stages.get(after, []):

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from mmrl.config import dump_yaml
 from mmrl.errors import ConflictError, RunFailedError
 from mmrl.runs.reader import RunReader
-from mmrl.trainer.checkpoints import find_fault, newest_whole_checkpoint
+from mmrl.trainer.checkpoint_folder import find_fault
+from mmrl.trainer.resume import newest_whole_checkpoint
 
 
 @pytest.fixture(scope="module")
