@@ -72,8 +72,8 @@ class RolloutEngine(Protocol):
     ) -> list[RolloutGroup]:
         """`num_responses` rollouts for each sample, in order.
 
-        A response depends only on the weights, its sample, its params and (seed, step, sample id, index):
-        never on what it is batched with.
+        A response depends only on the weights, its sample, its params and (seed, step, sample id, index): never on
+        what it is batched with. For a sample that comes again in one call the index counts on (`group_seeds`).
 
         on_group: called once with each of the groups that are returned, the very objects, as they are finished; an
             engine that cannot tell earlier calls it at the end.

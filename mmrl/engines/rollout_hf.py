@@ -21,7 +21,7 @@ from mmrl.config.run import RolloutConfig
 from mmrl.engines.base import NamedWeights, OnGroup, RolloutStats, SamplingParams
 from mmrl.engines.decoding import ResponseRow, Responses, decode, join
 from mmrl.engines.load_weights import load_named_weights
-from mmrl.engines.sampling import check_params, response_seed
+from mmrl.engines.sampling import check_params, group_seeds
 from mmrl.errors import ConfigError, MmrlError, ModelError, RunFailedError
 from mmrl.models.flops import forward_flops
 from mmrl.models.policy import PolicyModel, Prefix
@@ -92,8 +92,9 @@ class HfRollout:
         stats: list[RolloutStats] = []
         groups: list[RolloutGroup] = []
         with policy.precision():
+            all_seeds = iter(group_seeds(seed, step, [sample.id for sample in samples], num_responses))
             for wave, prompts in self._waves(policy, samples, num_responses):
-                seeds = [[response_seed(seed, step, s.id, index) for index in range(num_responses)] for s in wave]
+                seeds = list(islice(all_seeds, len(wave)))
                 responses, wave_stats = self._sample(policy, prompts, seeds, params)
                 finished = self._groups(policy, wave, seeds, responses)
                 groups += finished
@@ -185,10 +186,10 @@ class HfRollout:
         """`responses`, in the order of `seeds`, as groups of rollouts."""
         rows = responses.rows()
         groups = []
-        for sample, group_seeds in zip(samples, seeds, strict=True):
+        for sample, own_seeds in zip(samples, seeds, strict=True):
             rollouts = [
                 self._rollout(policy, sample, index, seed, row)
-                for index, (seed, row) in enumerate(zip(group_seeds, islice(rows, len(group_seeds)), strict=True))
+                for index, (seed, row) in enumerate(zip(own_seeds, islice(rows, len(own_seeds)), strict=True))
             ]
             groups.append(RolloutGroup(sample, tuple(rollouts)))
         return groups

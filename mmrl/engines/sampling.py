@@ -14,6 +14,8 @@ of V boundaries, each of which moves by the sum of all changes before it.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import torch
@@ -46,6 +48,20 @@ def response_seed(seed: int, step: int, sample_id: str, index: int) -> int:
     """The seed of response `index` to a sample in one step of a run: 63 bits, the same on every machine."""
     key = f"{seed}:{step}:{index}:{sample_id}".encode()
     return int.from_bytes(blake2b(key, digest_size=8, person=b"mmrl-rollout").digest(), "big") >> 1
+
+
+def group_seeds(seed: int, step: int, sample_ids: Sequence[str], num_responses: int) -> list[list[int]]:
+    """The seeds of `num_responses` responses to each of the samples that one step asks for.
+
+    Where a sample comes again its index counts on, so that it gets other responses than before.
+    """
+    seen: Counter[str] = Counter()
+    seeds = []
+    for sample_id in sample_ids:
+        first = seen[sample_id] * num_responses
+        seen[sample_id] += 1
+        seeds.append([response_seed(seed, step, sample_id, first + index) for index in range(num_responses)])
+    return seeds
 
 
 def draw_tokens(log_probs: Tensor, params: SamplingParams, seeds: Tensor, position: int) -> tuple[Tensor, Tensor]:

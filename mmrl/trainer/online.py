@@ -23,7 +23,7 @@ from mmrl.trainer.loop import Loop
 from mmrl.trainer.mean_metrics import MeanMetrics
 from mmrl.trainer.stages import StageContext, UserStages
 from mmrl.trainer.throughput import response_metrics, throughput_metrics
-from mmrl.types import RolloutGroup, Sample, ScoredGroup
+from mmrl.types import Rollout, RolloutGroup, Sample, ScoredGroup
 
 
 @dataclass(frozen=True)
@@ -201,13 +201,18 @@ def with_advantages(scored: Sequence[ScoredGroup], update: UpdateBatch) -> list[
     means = (update.batch.advantages.sum(-1) / lengths.clamp(min=1)).tolist()
     rollouts = [rollout for group in update.groups for rollout in group.group.rollouts]
     advantage_of = {
-        (rollout.sample_id, rollout.index): mean if length else None
+        _key(rollout): mean if length else None
         for rollout, mean, length in zip(rollouts, means, lengths.tolist(), strict=True)
     }
     return [
         replace(
             group,
-            advantages=tuple(advantage_of.get((rollout.sample_id, rollout.index)) for rollout in group.group.rollouts),
+            advantages=tuple(advantage_of.get(_key(rollout)) for rollout in group.group.rollouts),
         )
         for group in scored
     ]
+
+
+def _key(rollout: Rollout) -> tuple[str, int, int]:
+    """One response of a step: a sample that comes twice has responses of the same index, by other seeds."""
+    return (rollout.sample_id, rollout.index, rollout.seed)

@@ -11,6 +11,7 @@ from mmrl.engines.base import SamplingParams
 from mmrl.engines.sampling import (
     check_params,
     draw_tokens,
+    group_seeds,
     gumbel,
     random_bits,
     response_seed,
@@ -55,6 +56,13 @@ def test_response_seeds_differ_in_each_of_their_four_parts() -> None:
     }
     assert len(seeds) == 5
     assert response_seed(1, 11, "a", 0) != response_seed(11, 1, "a", 0)
+
+
+def test_a_sample_that_comes_again_in_a_step_counts_its_index_on() -> None:
+    first, other, again = group_seeds(0, 3, ["abc", "x", "abc"], 2)
+    assert first == [response_seed(0, 3, "abc", 0), response_seed(0, 3, "abc", 1)]
+    assert again == [response_seed(0, 3, "abc", 2), response_seed(0, 3, "abc", 3)]
+    assert other == [response_seed(0, 3, "x", 0), response_seed(0, 3, "x", 1)]
 
 
 @pytest.mark.parametrize("vocabulary", [2, 7, 64, 300])

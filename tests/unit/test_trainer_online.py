@@ -6,8 +6,9 @@ from mmrl.trainer.online import UpdateBatch, split_prompts, with_advantages
 from mmrl.types import Message, RewardResult, Rollout, RolloutGroup, Sample, ScoredGroup, TextPart
 
 
-def rollout(index: int, length: int, mask: tuple[int, ...] | None = None) -> Rollout:
-    return Rollout("s", index, tuple(range(1, length + 1)), mask or (1,) * length, (-0.5,) * length, "stop", "", 0, 0)
+def rollout(index: int, length: int, mask: tuple[int, ...] | None = None, *, seed: int = 0) -> Rollout:
+    ids, sampled = tuple(range(1, length + 1)), mask or (1,) * length
+    return Rollout("s", index, ids, sampled, (-0.5,) * length, "stop", "", 0, seed)
 
 
 def group(*rollouts: Rollout) -> ScoredGroup:
@@ -52,6 +53,15 @@ def test_recorded_advantages_are_means_over_sampled_tokens_and_none_for_what_was
     (recorded,) = with_advantages(scored, UpdateBatch(tuple(update), batch))
 
     assert recorded.advantages == (1.5, -1.5, None)
+
+
+def test_two_groups_of_one_sample_keep_their_own_advantages():
+    first, again = group(rollout(0, 2), rollout(1, 2)), group(rollout(0, 2, seed=7), rollout(1, 2, seed=8))
+    batch = batch_of([first, again]).with_(advantages=torch.tensor([[1.0] * 2, [-1.0] * 2, [3.0] * 2, [-3.0] * 2]))
+
+    recorded = with_advantages([first, again], UpdateBatch((first, again), batch))
+
+    assert [group.advantages for group in recorded] == [(1.0, -1.0), (3.0, -3.0)]
 
 
 def test_metrics_of_several_optimiser_steps_are_means_maxima_and_sums():
