@@ -24,8 +24,9 @@ RESERVED_PART_NAMES = ("reward", "mean", "std", "missing", "num_samples", "lengt
 class ModelConfig(ConfigModel):
     path: PathText
     """Folder or hub name of the model that is trained."""
-    dtype: Literal["float32", "bfloat16"] = "bfloat16"
-    """Precision of forward and backward passes; the optimiser keeps float32 master weights."""
+    dtype: Literal["float32", "bfloat16", "float64"] = "bfloat16"
+    """Precision of forward and backward passes. The optimiser keeps float32 master weights; float64, which is for
+    checks of exactness, keeps float64 ones."""
     freeze: tuple[ModelPart, ...] = ()
     """Parts that are not trained: vision (the tower), projector (the merger), language."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

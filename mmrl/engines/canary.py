@@ -92,7 +92,7 @@ def check(sync_gap: SyncGap, config: CanaryConfig, dtype: str | torch.dtype) -> 
         ("sync/kl", overall.kl, "canary.max_kl", config.max_kl),
         ("sync/share_beyond_gap", overall.share_beyond_gap, "canary.max_share", config.max_share),
     ]
-    if str(dtype).removeprefix("torch.") == "float32":
+    if str(dtype).removeprefix("torch.") in ("float32", "float64"):
         bounds.append(
             ("sync/logprob_gap_max", overall.logprob_gap_max, "canary.max_gap_float32", config.max_gap_float32)
         )

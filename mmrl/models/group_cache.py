@@ -118,7 +118,8 @@ class GroupLayer(DynamicLayer):
             shared = grouped @ prompt_keys.transpose(1, 2)
         else:
             shared = torch.baddbmm(self._mask, grouped, prompt_keys.transpose(1, 2))
-        weights = torch.cat([shared, own], dim=2).softmax(-1, dtype=torch.float32).to(values.dtype)
+        precise = torch.promote_types(values.dtype, torch.float32)
+        weights = torch.cat([shared, own], dim=2).softmax(-1, dtype=precise).to(values.dtype)
         of_prompt = self._layout.to_rows(weights[:, :, :num_shared] @ prompt_values, key_heads)
         of_own = self._layout.to_rows(weights[:, :, num_shared:], key_heads) @ values
         return (of_prompt + of_own).reshape(rows, 1, heads, values.shape[3])

@@ -91,7 +91,8 @@ def chosen_stats(
 
 
 def _logits(head: nn.Module, hidden: Tensor, banned_ids: Tensor, temperature: float) -> Tensor:
-    logits = head(hidden).float()
+    logits = head(hidden)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if temperature not in (0.0, 1.0):
         # In place: the backward pass of the product does not need its result.
         logits = logits.div_(temperature)

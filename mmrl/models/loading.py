@@ -19,7 +19,7 @@ from mmrl.models.policy_model import PolicyModel
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.quiet import without_progress_bars
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
 _TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "tokenizer.model")
 _PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
@@ -29,7 +29,7 @@ _WEIGHT_FILES = ("*.safetensors", "*.bin")
 def load_policy(
     config: ModelConfig, image: ImageConfig, *, store: ImageStore, trainable: bool = True, seed: int = 0
 ) -> PolicyModel:
-    """The model of `config.path` with its processor, on its device, its weights in float32.
+    """The model of `config.path` with its processor, on its device, its weights in float32 (float64 if asked for).
 
     image: limits of image size. store: where the images of samples lie.
     trainable: False gives a model without any trainable weight; else `config.freeze` decides.
@@ -44,7 +44,8 @@ def load_policy(
     processor = _ask(config.path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
     with torch.random.fork_rng(devices=[]), without_progress_bars():
         torch.manual_seed(seed)
-        hf = _load_weights(config.path, family, hf_config)
+        weights = torch.float64 if config.dtype == "float64" else torch.float32
+        hf = _load_weights(config.path, family, hf_config, weights)
     generation_config = getattr(hf, "generation_config", None)
     hf.generation_config = _without_sampling_defaults(generation_config)
     prompts = PromptProcessor(
@@ -60,12 +61,12 @@ def load_policy(
     return policy
 
 
-def _load_weights(path: str, family: Family, config: Any) -> Any:
+def _load_weights(path: str, family: Family, config: Any, dtype: torch.dtype) -> Any:
     hf, info = _ask(
         path,
         family.auto_class.from_pretrained,
         config=config,
-        dtype=torch.float32,
+        dtype=dtype,
         attn_implementation=family.attention_settings(ATTENTION),
         output_loading_info=True,
     )
