@@ -12,60 +12,69 @@ from typing import Any
 
 from PIL import Image
 
+from mmrl.data.columns import FILE_NAME_COLUMNS, IMAGE_COLUMNS, map_columns
 from mmrl.data.image_forms import resolve_image
+from mmrl.data.options import PLAIN, ReadOptions
+from mmrl.data.preference import PAIR
 from mmrl.data.rows import RawRow, RowError, RowProblem, describe
 from mmrl.data.serialise import canonical
-from mmrl.data.turns import PLACEHOLDER, PROMPT_COLUMNS, InlineImage, Slot, Turn, prompt_column, read_turns
+from mmrl.data.shapes import ANSWER_COLUMN, read_shape
+from mmrl.data.turns import PLACEHOLDER, PROMPT_COLUMNS, InlineImage, Slot, Turn
 from mmrl.errors import DataError
 from mmrl.types import ContentPart, ImagePart, ImageRef, Message, Sample, TextPart
 
 ImageSink = Callable[[bytes | Image.Image], ImageRef]
 """Takes an image and returns its reference: `ImageStore.add`, or `inspect_image`, which writes nothing."""
 
-IMAGE_COLUMNS = ("images", "image")
-FILE_NAME_COLUMN = "file_name"
-ANSWER_COLUMN = "answer"
 
-
-def normalise_row(row: RawRow, *, file: str, split: str, root: Path, add_image: ImageSink) -> Sample | RowError:
+def normalise_row(
+    row: RawRow, *, file: str, split: str, root: Path, add_image: ImageSink, options: ReadOptions = PLAIN
+) -> Sample | RowError:
     """The row as a Sample, or what is wrong with it.
 
     root: the folder that relative image paths start from and that none may leave.
     """
     try:
-        return _sample(row.values, file=file, split=split, root=root, add_image=add_image)
+        return _sample(row.values, {"source": file, "split": split}, root=root, add_image=add_image, options=options)
     except RowProblem as problem:
         return RowError(file, row.number, problem.field, problem.message)
 
 
 def make_sample(messages: tuple[Message, ...], answer: str | None, meta: Mapping[str, Any]) -> Sample:
-    """A sample with its id: a hash of roles, texts, image hashes and answer; meta does not count."""
+    """A sample with its id: a hash of roles, texts, image hashes and answer; of meta only a preferred and a rejected
+    answer count, which make rows of one prompt different."""
     content = {
         "messages": [[message.role, [_part_key(part) for part in message.content]] for message in messages],
         "answer": answer,
+        **{name: meta[name] for name in PAIR if all(each in meta for each in PAIR)},
     }
     return Sample(hashlib.sha256(canonical(content).encode("utf-8")).hexdigest()[:16], messages, answer, meta)
 
 
-def _sample(values: Mapping[str, Any], *, file: str, split: str, root: Path, add_image: ImageSink) -> Sample:
-    column = prompt_column(values)
-    turns = read_turns(values, column)
-    image_column, images = _image_column(values, turns)
-    answer = _answer(values)
-    turns, answer = _split_off_answer(turns, answer, column)
-    if image_column == FILE_NAME_COLUMN and not any(turn.has_images for turn in turns):
-        turns = _image_first(turns)
-    _check_counts(turns, images, column, image_column)
-    _check_prompt(turns, column)
+def _sample(
+    values: Mapping[str, Any], origin: Mapping[str, str], *, root: Path, add_image: ImageSink, options: ReadOptions
+) -> Sample:
+    columns = map_columns(values, options.mapping)
+    shape = read_shape(columns.visible)
+    image_column, images = _image_column(columns.visible, shape.turns)
+    turns, answer = _split_off_answer(shape.turns, _answer_text(shape.answer), shape.column)
+    if image_column in FILE_NAME_COLUMNS or options.images_first:
+        turns = _images_first(turns, len(images))
+    _check_counts(turns, images, shape.column, image_column)
+    _check_prompt(turns, shape.column)
     slots = iter(images)
     messages = tuple(
-        Message(turn.role, tuple(_content(part, slots, root=root, add_image=add_image) for part in turn.parts))
+        Message(
+            turn.role,
+            tuple(_content(part, slots, root=root, add_image=add_image, options=options) for part in turn.parts),
+        )
         for turn in turns
     )
-    used = {column, image_column, *IMAGE_COLUMNS, ANSWER_COLUMN}
-    used |= {name for name in PROMPT_COLUMNS if values.get(name) is None}
-    meta = {key: _to_json(value, key) for key, value in values.items() if key not in used}
-    return make_sample(messages, answer, {"source": file, "split": split} | meta)
+    used = {image_column, *IMAGE_COLUMNS, *shape.used}
+    used |= {name for name in PROMPT_COLUMNS if columns.visible.get(name) is None}
+    rest = {name: value for name, value in columns.visible.items() if name not in used}
+    meta = {key: _to_json(value, key) for key, value in (rest | dict(columns.hidden)).items()}
+    return make_sample(messages, answer, {**origin, **meta, **shape.extra})
 
 
 def _image_column(values: Mapping[str, Any], turns: list[Turn]) -> tuple[str, list[InlineImage]]:
@@ -74,8 +83,8 @@ def _image_column(values: Mapping[str, Any], turns: list[Turn]) -> tuple[str, li
     if len(filled) > 1:
         raise RowProblem("image", "both `image` and `images` hold images; keep one of them")
     brings_own = any(isinstance(part, InlineImage) for turn in turns for part in turn.parts)
-    if not filled and not brings_own and isinstance(values.get(FILE_NAME_COLUMN), str):
-        return FILE_NAME_COLUMN, [InlineImage(values[FILE_NAME_COLUMN], FILE_NAME_COLUMN)]
+    if not filled and not brings_own:
+        filled = [column for column in FILE_NAME_COLUMNS if not _is_empty(values.get(column))][:1]
     if not filled:
         return "images", []
     column, value = filled[0], values[filled[0]]
@@ -88,8 +97,7 @@ def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, list | tuple) and not value)
 
 
-def _answer(values: Mapping[str, Any]) -> str | None:
-    answer = values.get(ANSWER_COLUMN)
+def _answer_text(answer: Any) -> str | None:
     if answer is None or isinstance(answer, str):
         return answer
     if isinstance(answer, float) and answer.is_integer():
@@ -107,22 +115,29 @@ def _split_off_answer(turns: list[Turn], answer: str | None, column: str) -> tup
     return (turns[:-1], last.text) if answer is None else (turns, answer)
 
 
-def _image_first(turns: list[Turn]) -> list[Turn]:
-    """A folder's `file_name` has no place in the text: its image goes before the first user turn's text."""
+def _images_first(turns: list[Turn], num_images: int) -> list[Turn]:
+    """Images that have no place in any text go before that of the first user turn."""
+    if any(turn.has_images for turn in turns):
+        return turns
     for index, turn in enumerate(turns):
         if turn.role == "user":
-            return [*turns[:index], Turn("user", (Slot(), *turn.parts)), *turns[index + 1 :]]
+            return [*turns[:index], Turn("user", (*[Slot()] * num_images, *turn.parts)), *turns[index + 1 :]]
     return turns
 
 
 def _check_counts(turns: list[Turn], images: list[InlineImage], column: str, image_column: str) -> None:
     num_slots = sum(isinstance(part, Slot) for turn in turns for part in turn.parts)
-    if num_slots != len(images):
-        raise RowProblem(
-            column,
-            f"{num_slots} {PLACEHOLDER} placeholder(s) but {len(images)} image(s) in `{image_column}`; there must be "
-            f"as many. To keep {PLACEHOLDER} as text, write the row as `messages` whose content is a list of parts",
-        )
+    if num_slots == len(images):
+        return
+    if num_slots:
+        advice = f"To keep {PLACEHOLDER} as text, write the row as `messages` whose content is a list of parts"
+    else:
+        advice = f"Write {PLACEHOLDER} where each belongs, or have them put before the text with --images-first"
+    raise RowProblem(
+        column,
+        f"{num_slots} {PLACEHOLDER} placeholder(s) but {len(images)} image(s) in `{image_column}`; there must be as "
+        f"many. {advice}",
+    )
 
 
 def _check_prompt(turns: list[Turn], column: str) -> None:
@@ -135,12 +150,17 @@ def _check_prompt(turns: list[Turn], column: str) -> None:
 
 
 def _content(
-    part: str | Slot | InlineImage, slots: Iterator[InlineImage], *, root: Path, add_image: ImageSink
+    part: str | Slot | InlineImage,
+    slots: Iterator[InlineImage],
+    *,
+    root: Path,
+    add_image: ImageSink,
+    options: ReadOptions,
 ) -> ContentPart:
     if isinstance(part, str):
         return TextPart(part)
     image = next(slots) if isinstance(part, Slot) else part
-    resolved = resolve_image(image.value, root=root, field=image.field)
+    resolved = resolve_image(image.value, root=root, field=image.field, options=options)
     try:
         return ImagePart(add_image(resolved))
     except DataError as error:

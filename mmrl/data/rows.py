@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 MAX_DEPTH = 64
+MAX_FIELD_CHARACTERS = 200
+MAX_MESSAGE_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
 class RawRow:
-    """number: 1-based physical line in a text file, else 1-based row. values: by column, as the file holds them."""
+    """number: 1-based physical line in a text file, else 1-based row. values: by column, as the file holds them.
+
+    file: the name of the file that it stands in.
+    """
 
     number: int
     values: Mapping[str, Any]
+    file: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -33,12 +39,15 @@ class RowError:
 
 
 class RowProblem(Exception):
-    """Raised while a row is read; its reader turns it into a RowError. Never reaches a user by itself."""
+    """Raised while a row is read; its reader turns it into a RowError. Never reaches a user by itself.
+
+    Whatever a row holds, its message stays short: an image as base64 must not flood a log.
+    """
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
-        self.field = field
-        self.message = message
+        self.field = shortened(field, MAX_FIELD_CHARACTERS)
+        self.message = shortened(message, MAX_MESSAGE_CHARACTERS)
 
 
 def check_values(value: Any, field: str = "", depth: int = 0) -> None:
@@ -73,10 +82,21 @@ def describe(value: Any) -> str:
     if isinstance(value, int | float):
         return repr(value)[:60]
     if isinstance(value, Mapping):
-        return "an object with " + (", ".join(map(str, list(value)[:8])) or "no keys")
+        return "an object with " + (name_list(value, most=8) or "no keys")
     if isinstance(value, list | tuple):
         return f"a list of {len(value)}"
     return f"a {type(value).__name__}"
+
+
+def name_list(names: Iterable[Any], *, most: int = 40) -> str:
+    """The names for an error message, at most so many of them and each short."""
+    known = list(names)
+    shown = ", ".join(shortened(str(name), 60) for name in known[:most])
+    return f"{shown} and {len(known) - most} more" if len(known) > most else shown
+
+
+def shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}… ({len(text)} characters)"
 
 
 def _is_unicode(text: str) -> bool:

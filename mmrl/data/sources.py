@@ -1,57 +1,66 @@
-"""What lies at a path: the splits of a file or folder, and the samples of each."""
+"""What lies at a path: its splits, and the samples of each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
+from mmrl.data.archives import UnpackedFolder, is_archive, unpack
 from mmrl.data.files import NAME_PATTERN
-from mmrl.data.formats import READERS, read_rows
+from mmrl.data.formats import RowsAt, read_rows
+from mmrl.data.formats.hub import HubSplit, find_hub_splits, is_hub_address
+from mmrl.data.layout import DEFAULT_SPLIT, SplitFiles, find_layout, name_of_file_split
 from mmrl.data.normalise import ImageSink, normalise_row
-from mmrl.data.rows import RowError
+from mmrl.data.options import PLAIN, ReadOptions
+from mmrl.data.rows import RawRow, RowError
 from mmrl.errors import DataError, NotFoundError
 from mmrl.types import Sample
-
-DEFAULT_SPLIT = "train"
-COMMON_SPLITS = ("train", "validation", "test")
-METADATA_NAMES = ("metadata.jsonl", "metadata.csv")
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Source:
-    """One split: the file that lists its rows and the folder that its image paths are relative to."""
+    """One split: where its rows are, and how they are to be read. It can be sent to other processes.
+
+    file: the file or folder that messages name; the first where there are several.
+    root: the folder that its image paths are relative to.
+    parts: where its rows are, in order: files, folders of images by class, or a split of the hub.
+    unpacked: keeps the temporary folder of an archive as long as one of its sources is in use.
+    """
 
     split: str
     file: Path
     root: Path
+    parts: tuple[RowsAt, ...] = ()
+    options: ReadOptions = PLAIN
+    unpacked: UnpackedFolder | None = field(default=None, compare=False, repr=False)
 
 
-def find_sources(path: Path, *, split: str | None = None) -> dict[str, Source]:
+def find_sources(path: str | Path, *, split: str | None = None, options: ReadOptions = PLAIN) -> dict[str, Source]:
     """The splits at a path, by name.
 
     A file is one split: `split` if given, else its stem if that is train, validation or test, else train.
-    A folder holds images with a metadata file and is then one split likewise, or a file for each split
-    (`train.jsonl`), or a subfolder of images with a metadata file for each split; of several, `split` takes one.
+    A folder is looked through as `layout` says; an archive is unpacked to a temporary folder and taken as that;
+    `hf://NAME` is read through the `datasets` library. Of several splits, `split` takes one.
     """
-    if path.is_file():
-        name = split or (path.stem if path.stem in COMMON_SPLITS else DEFAULT_SPLIT)
-        return {check_split_name(name): Source(name, path, path.parent)}
-    if not path.is_dir():
+    if is_hub_address(str(path)):
+        return {name: _hub_source(part, options) for name, part in find_hub_splits(str(path), split).items()}
+    path = Path(path)
+    if not path.exists():
         raise NotFoundError(f"{path} does not exist{nearest_hint(path.name, _siblings(path))}")
-    if sources := _metadata_source(path, split or DEFAULT_SPLIT):
-        return sources
-    sources = _split_files(path) or _metadata_subfolders(path)
-    if not sources:
-        raise DataError(
-            f"{path} holds no data set: needs a file for each split such as train.jsonl "
-            f"({', '.join(READERS)}), or images with {' or '.join(METADATA_NAMES)}"
-        )
-    return {split: pick_split(sources, split, of=str(path))} if split else sources
+    if path.is_file() and is_archive(path):
+        folder = unpack(path)
+        wanted = split or name_of_file_split(path)
+        return _of_layout(find_layout(folder.path, split=split, only_name=wanted, shown=path), options, folder)
+    if path.is_file():
+        name = check_split_name(split or name_of_file_split(path))
+        return _of_layout({name: SplitFiles((path,), path.parent)}, options)
+    found = find_layout(path, split=split, only_name=split or DEFAULT_SPLIT, shown=path)
+    return _of_layout({split: pick_split(found, split, of=str(path))} if split else found, options)
 
 
 def pick_split(splits: Mapping[str, T], wanted: str | None, *, of: str) -> T:
@@ -72,11 +81,23 @@ def check_split_name(name: str) -> str:
 
 def read_samples(source: Source, add_image: ImageSink) -> Iterator[Sample | RowError]:
     """Every record of the split as a Sample or as what is wrong with it, in order."""
-    for row in read_rows(source.file):
-        if isinstance(row, RowError):
-            yield row
-        else:
-            yield normalise_row(row, file=source.file.name, split=source.split, root=source.root, add_image=add_image)
+    return (to_sample(row, source, add_image) for row in read_raw(source))
+
+
+def read_raw(source: Source) -> Iterator[RawRow | RowError]:
+    """Every record of the split as its file holds it, or what is wrong with it; no image is decoded."""
+    for part in source.parts or (source.file,):
+        yield from read_rows(part)
+
+
+def to_sample(row: RawRow | RowError, source: Source, add_image: ImageSink) -> Sample | RowError:
+    """The record as a Sample, or what is wrong with it. Needs only the row and the source: any process may do it."""
+    if isinstance(row, RowError):
+        return row
+    file = row.file or source.file.name
+    options = source.options
+    root = options.image_root or source.root
+    return normalise_row(row, file=file, split=source.split, root=root, add_image=add_image, options=options)
 
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:
@@ -85,30 +106,17 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
     return f"; nearest: {', '.join(near)}" if near else ""
 
 
-def _metadata_source(folder: Path, split: str) -> dict[str, Source]:
-    files = [folder / name for name in METADATA_NAMES if (folder / name).is_file()]
-    if len(files) > 1:
-        raise DataError(f"{folder} has both {' and '.join(METADATA_NAMES)}; keep one of them")
-    return {check_split_name(split): Source(split, file, folder) for file in files}
+def _of_layout(
+    found: Mapping[str, SplitFiles], options: ReadOptions, unpacked: UnpackedFolder | None = None
+) -> dict[str, Source]:
+    return {
+        check_split_name(name): Source(name, files.paths[0], files.root, tuple(files.paths), options, unpacked)
+        for name, files in found.items()
+    }
 
 
-def _split_files(folder: Path) -> dict[str, Source]:
-    sources: dict[str, Source] = {}
-    for file in sorted(folder.iterdir()):
-        if not file.is_file() or file.suffix.lower() not in READERS or file.name.startswith("."):
-            continue
-        if file.stem in sources:
-            raise DataError(f"{folder} has two files for split {file.stem!r}; keep one of them")
-        sources[check_split_name(file.stem)] = Source(file.stem, file, folder)
-    return sources
-
-
-def _metadata_subfolders(folder: Path) -> dict[str, Source]:
-    sources: dict[str, Source] = {}
-    for subfolder in sorted(folder.iterdir()):
-        if subfolder.is_dir():
-            sources |= _metadata_source(subfolder, subfolder.name)
-    return sources
+def _hub_source(part: HubSplit, options: ReadOptions) -> Source:
+    return Source(check_split_name(part.split), Path(part.name), Path.cwd(), (part,), options)
 
 
 def _siblings(path: Path) -> list[str]:

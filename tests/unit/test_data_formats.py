@@ -77,7 +77,16 @@ def test_json_list_counts_rows_from_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b'{"n": 1}', "one list of objects"), (b'{"n": 1}\n{"n": 2}', "a.json:2: not valid JSON.*named .jsonl")],
+    [
+        (b'{"n": 1}', "one list of objects"),
+        (b"5", "one list of objects; got 5"),
+        (b'{"a": [{}], "b": [{}]}', "an object with the lists a and b"),
+        (b'[{"n": 1},\n {"n": }]', "a.json:2: not valid JSON: Expecting value at column 8"),
+        (b'[{"n": 1}] x', "a.json:1: not valid JSON: more text after the end of the data at column 12"),
+        (b'[{"n": 1}', "a.json:1: not valid JSON: expecting ','"),
+        (b'[{"n": 1},]', "a comma before ]"),
+        (b"", "one list of objects|not valid JSON"),
+    ],
 )
 def test_json_of_another_shape_is_refused_with_its_place(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(DataError, match=message):
@@ -128,8 +137,8 @@ def test_what_is_no_parquet_is_refused_with_its_name(tmp_path: Path) -> None:
 
 
 def test_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'.pkl'; allowed are .jsonl, .json, .parquet, .csv"):
-        rows_of(tmp_path / "a.pkl", json.dumps({}).encode())
+    with pytest.raises(DataError, match=r"'.xls'; allowed are .jsonl, .json, .parquet, .csv, .tsv, .arrow"):
+        rows_of(tmp_path / "a.xls", json.dumps({}).encode())
 
 
 def test_missing_file_is_not_found(tmp_path: Path) -> None:

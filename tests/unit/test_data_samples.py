@@ -145,7 +145,7 @@ def test_last_assistant_turn_beside_an_answer_stays_as_text_to_learn(read: Reade
         ({"messages": [{"role": "system", "content": "x"}]}, "messages", "(got a system turn)"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, "messages", "(got no turn)"),
         ({"messages": ["x"]}, "messages[0]", "must be a message with `role` and `content` (got 'x')"),
-        ({"messages": [{"role": "human", "content": "x"}]}, "messages[0].role", "(got 'human')"),
+        ({"messages": [{"role": "person", "content": "x"}]}, "messages[0].role", "(got 'person')"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "(got null)"),
         (
             {"messages": [{"role": "user", "content": [{"type": "video", "video": "x"}]}]},
@@ -168,8 +168,8 @@ def test_prompt_of_a_wrong_shape_is_named(read: Reader, values: dict[str, Any], 
 def test_misnamed_column_is_met_with_the_columns_and_the_nearest_name(read: Reader) -> None:
     error = read.error(qestion="What?", answer="4")
     assert error.message == (
-        "no prompt: needs one of messages, prompt, problem, question; columns are qestion, answer; "
-        "is 'qestion' meant to be 'question'? then rename it"
+        "no prompt: needs one of messages, conversations, prompt, problem, question, instruction; columns are qestion, "
+        "answer; is 'qestion' meant to be 'question'? then rename it; or name the column with --map prompt=COLUMN"
     )
 
 

@@ -7,25 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from mmrl.data.formats.lines import MAX_LINE_BYTES, read_lines
 from mmrl.data.rows import RawRow, RowError, RowProblem, describe
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read(path: Path) -> Iterator[RawRow | RowError]:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if number == 1:
-                line = line.removeprefix(BYTE_ORDER_MARK)
-            if not line.strip():
-                continue
-            try:
-                yield RawRow(number, _parse(line))
-            except RowProblem as problem:
-                yield RowError(path.name, number, problem.field, problem.message)
+    for number, line in read_lines(path):
+        if line is not None and not line.strip():
+            continue
+        try:
+            yield RawRow(number, _parse(line), path.name)
+        except RowProblem as problem:
+            yield RowError(path.name, number, problem.field, problem.message)
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes | None) -> dict[str, Any]:
+    if line is None:
+        raise RowProblem("", f"is longer than {MAX_LINE_BYTES >> 20} MiB; put its images into files beside the data")
     try:
         values = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Parquet, read a few rows at a time so that memory does not grow with the file. Rows are counted from 1."""
+"""Parquet, read a few rows at a time so that memory does not grow with the file or its row groups. Counted from 1."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mmrl.data.formats.arrow_rows import rows_at_once, rows_of
 from mmrl.data.rows import RawRow, RowError
 from mmrl.errors import DataError
 
-ROWS_AT_ONCE = 64
+READ_BYTES = 1 << 20
 
 
 def read(path: Path) -> Iterator[RawRow | RowError]:
     try:
-        with pq.ParquetFile(path) as table:
-            number = 0
-            for batch in table.iter_batches(batch_size=ROWS_AT_ONCE):
-                for values in batch.to_pylist():
-                    number += 1
-                    yield RawRow(number, values)
+        # With a buffer size, column chunks are read page by page: a row group of several GB never lies in memory whole.
+        with pq.ParquetFile(path, buffer_size=READ_BYTES, pre_buffer=False) as table:
+            yield from rows_of(_batches(table), table.schema_arrow, path.name)
     except pa.ArrowException as error:
         raise DataError(f"{path}: not a Parquet file that can be read: {str(error).splitlines()[0]}") from error
+
+
+def _batches(table: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+    for index in range(table.num_row_groups):
+        group = table.metadata.row_group(index)
+        size = rows_at_once(group.num_rows, group.total_byte_size)
+        yield from table.iter_batches(batch_size=size, row_groups=[index], use_threads=False)
