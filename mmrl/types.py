@@ -100,10 +100,14 @@ class Rollout:
 
 @dataclass(frozen=True)
 class RolloutGroup:
-    """One sample and its rollouts. Advantages are computed by this object, never by matching ids or text."""
+    """One sample and its rollouts. Advantages are computed by this object, never by matching ids or text.
+
+    greedy: the most likely response, where an algorithm compares with it; it is scored and never learned from.
+    """
 
     sample: Sample
     rollouts: tuple[Rollout, ...]
+    greedy: Rollout | None = None
 
 
 @dataclass(frozen=True)
@@ -137,8 +141,10 @@ class ScoredGroup:
 
     advantages: (rollouts,) mean advantage over a response's sampled tokens, None for a response left out of the
         update; the field is None where no advantages exist (evaluation).
+    greedy_reward: of the group's greedy response, where it has one.
     """
 
     group: RolloutGroup
     rewards: tuple[RewardResult, ...]
     advantages: tuple[float | None, ...] | None = None
+    greedy_reward: RewardResult | None = None

@@ -14,6 +14,8 @@ from mmrl.config.algorithm_base import (
     LossAggregation,
     PolicyGradientConfig,
 )
+from mmrl.config.algorithm_sampling import DapoConfig, GdpoConfig, RemaxConfig
+from mmrl.config.algorithm_token import PpoConfig, ReinforcePlusPlusConfig, TokenPolicyConfig, VapoConfig
 from mmrl.config.policy_loss import CapFields, GateFields, SequenceClipFields
 
 
@@ -118,15 +120,21 @@ class ReinforcePlusPlusBaselineConfig(ClippedPolicyConfig):
 
 AlgorithmConfig = Annotated[
     CispoConfig
+    | DapoConfig
     | DrGrpoConfig
+    | GdpoConfig
     | GpgConfig
     | GrpoConfig
     | GspoConfig
     | OpoConfig
     | PassAtKConfig
+    | PpoConfig
     | ReinforcePlusPlusBaselineConfig
+    | ReinforcePlusPlusConfig
+    | RemaxConfig
     | RlooConfig
-    | SapoConfig,
+    | SapoConfig
+    | VapoConfig,
     Field(discriminator="type"),
 ]
 
@@ -170,7 +178,9 @@ __all__ = [
     "AlgorithmConfig",
     "CispoConfig",
     "ClippedPolicyConfig",
+    "DapoConfig",
     "DrGrpoConfig",
+    "GdpoConfig",
     "GpgConfig",
     "GrpoConfig",
     "GspoConfig",
@@ -180,9 +190,14 @@ __all__ = [
     "OpoConfig",
     "PassAtKConfig",
     "PolicyGradientConfig",
+    "PpoConfig",
     "ReinforcePlusPlusBaselineConfig",
+    "ReinforcePlusPlusConfig",
+    "RemaxConfig",
     "RlooConfig",
     "SapoConfig",
+    "TokenPolicyConfig",
+    "VapoConfig",
     "advantage_config",
     "algorithm_types",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -57,6 +57,15 @@ class EntropyTargetConfig(ConfigModel):
 class PolicyGradientConfig(ConfigModel):
     """What the algorithms share that sample a group of responses for each prompt."""
 
+    min_group_size: ClassVar[int] = 2
+    """Fewest responses of a prompt that the algorithm can learn from."""
+    needs_critic: ClassVar[bool] = False
+    """Whether it learns values, by a critic."""
+    critic_warmup_steps: ClassVar[int] = 0
+    """Steps in which only the critic learns, where critic.warmup_steps says nothing."""
+    samples_greedy: ClassVar[bool] = False
+    """Whether it compares with the greedy response to the same prompt."""
+
     type: str
     """Which algorithm this is."""
     group_size: int = Field(8, ge=1)
@@ -81,6 +90,9 @@ class PolicyGradientConfig(ConfigModel):
     """Correction of the difference between the sampler's probabilities and the trainer's."""
     drop_groups_without_spread: bool = False
     """Leave groups whose responses all score the same out of the batch and its counts."""
+    sampling_rounds: int = Field(1, ge=1)
+    """Most rounds of sampling in a step: the first samples prompts_per_step prompts, each further one as many as are
+    still missing in place of dropped groups; 1 learns from what the first leaves."""
     mask_truncated: bool = False
     """Leave responses that were cut at the limit out of the loss; their scores still count in their group."""
     outcome_gate: OutcomeGate = "shaping"
@@ -92,6 +104,20 @@ class PolicyGradientConfig(ConfigModel):
     def advantage_type(self) -> str | None:
         """The type of the algorithm whose advantages are taken; None for a function of the user's own."""
         return None if self.advantage.path is not None else self.advantage.type or self.type
+
+    @model_validator(mode="after")
+    def _dropping_has_something_to_compare(self) -> PolicyGradientConfig:
+        if self.drop_groups_without_spread and self.group_size < 2 and self.min_group_size < 2:
+            raise ValueError(
+                f"drop_groups_without_spread: true compares the responses of a prompt, of which group_size gives "
+                f"{self.group_size}; use false, or group_size >= 2"
+            )
+        if self.sampling_rounds > 1 and not self.drop_groups_without_spread:
+            raise ValueError(
+                f"sampling_rounds: {self.sampling_rounds} samples more prompts in place of dropped groups, so it needs "
+                "drop_groups_without_spread: true; use that, or sampling_rounds: 1"
+            )
+        return self
 
     @model_validator(mode="after")
     def _masked_responses_have_no_penalty(self) -> PolicyGradientConfig:

@@ -10,11 +10,12 @@ from pydantic import Field, model_validator
 
 from mmrl.config.algorithm import AlgorithmConfig, GrpoConfig
 from mmrl.config.base import ConfigModel, PathText, default_type
+from mmrl.config.critic import CriticConfig
 from mmrl.config.optim import ModelPart, OptimConfig
 from mmrl.config.record import RecordConfig
 from mmrl.config.reward import RewardConfig
 
-StageName = Literal["rollout", "reward", "filter", "reference", "old_logprobs", "advantages"]
+StageName = Literal["rollout", "reward", "filter", "reference", "old_logprobs", "values", "advantages"]
 
 
 RESERVED_PART_NAMES = ("reward", "mean", "std", "missing", "num_samples", "length_mean", "truncated_share")
@@ -171,6 +172,8 @@ class RunConfig(ConfigModel):
     """What it is trained and evaluated on."""
     algorithm: Annotated[AlgorithmConfig, default_type("grpo")] = GrpoConfig()
     """How rewards become updates (kind rl)."""
+    critic: CriticConfig | None = None
+    """The critic of ppo and vapo, which have one with its defaults where this is not given; null for the others."""
     reward: tuple[RewardConfig, ...] = ()
     """Functions whose weighted sum is the reward; evaluation uses them too."""
     reward_runner: RewardRunnerConfig = RewardRunnerConfig()
@@ -206,18 +209,50 @@ class RunConfig(ConfigModel):
 
         return load_config(path, overrides).config
 
+    @property
+    def critic_warmup_steps(self) -> int:
+        """First steps in which only the critic learns; 0 without one."""
+        if not self.algorithm.needs_critic:
+            return 0
+        own = None if self.critic is None else self.critic.warmup_steps
+        return self.algorithm.critic_warmup_steps if own is None else own
+
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
-        for check in (_check_group_size, _check_rewards, _check_sft, _check_kl, _check_correction, _check_batches):
+        for check in (
+            _check_group_size,
+            _check_critic,
+            _check_rewards,
+            _check_rewards_of_algorithm,
+            _check_sft,
+            _check_kl,
+            _check_correction,
+            _check_batches,
+        ):
             check(self)
         return self
 
 
 def _check_group_size(config: RunConfig) -> None:
-    if config.kind == "rl" and config.algorithm.group_size < 2:
+    algorithm = config.algorithm
+    if config.kind == "rl" and algorithm.group_size < algorithm.min_group_size:
         raise ValueError(
-            f"algorithm.group_size: algorithm '{config.algorithm.type}' needs group_size >= 2 "
-            f"(got {config.algorithm.group_size}); it compares the responses of one prompt with each other"
+            f"algorithm.group_size: algorithm '{algorithm.type}' needs group_size >= {algorithm.min_group_size} "
+            f"(got {algorithm.group_size}); it compares the responses of one prompt with each other. For one response "
+            "a prompt use 'ppo', 'reinforce_plus_plus' or 'remax'"
+        )
+
+
+def _check_critic(config: RunConfig) -> None:
+    algorithm = config.algorithm
+    if config.critic is not None and not (config.kind == "rl" and algorithm.needs_critic):
+        who = f"algorithm '{algorithm.type}'" if config.kind == "rl" else f"kind '{config.kind}'"
+        raise ValueError(f"critic: {who} has no critic to set; leave `critic` out, or use algorithm 'ppo' or 'vapo'")
+    if config.kind == "rl" and config.critic_warmup_steps >= config.train.steps:
+        raise ValueError(
+            f"critic.warmup_steps: in the first {config.critic_warmup_steps} steps only the critic learns, so that the "
+            f"policy would never move in train.steps {config.train.steps}; set critic.warmup_steps below train.steps "
+            f"(algorithm '{algorithm.type}' has {algorithm.critic_warmup_steps} of its own)"
         )
 
 
@@ -229,6 +264,20 @@ def _check_rewards(config: RunConfig) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"reward: two rewards are named {twice[0]!r}; give one of them another `name`")
+
+
+def _check_rewards_of_algorithm(config: RunConfig) -> None:
+    algorithm, types = config.algorithm, [reward.type for reward in config.reward]
+    if algorithm.type == "dapo" and algorithm.overlong_buffer > 0 and "overlong" in types:
+        raise ValueError(
+            "reward: 'overlong' would punish length twice, since algorithm 'dapo' shapes it by itself; leave it "
+            "out, or set algorithm.overlong_buffer: 0"
+        )
+    if algorithm.type == "gdpo" and "veto" in types:
+        raise ValueError(
+            "reward: 'veto' sets the total of a response, and algorithm 'gdpo' learns from each reward by itself and "
+            "never from the total; leave the veto out, or use another algorithm such as 'grpo'"
+        )
 
 
 def _check_sft(config: RunConfig) -> None:

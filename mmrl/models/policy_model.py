@@ -28,11 +28,15 @@ ForwardPath = Literal["prefix", "plain"]
 
 
 @dataclass(frozen=True, eq=False)
-class _Chosen:
-    """What each wanted response token is predicted from, and its place in (B, T) as row and column."""
+class TokenStates:
+    """What each sampled response token is predicted from, and its place in (B, T) as row and column."""
 
     predictions: Predictions
     place: tuple[Tensor, Tensor]
+
+    def spread(self, values: Tensor, shape: torch.Size) -> Tensor:
+        """One value for each token, (tokens,), in a tensor of this shape, zero elsewhere."""
+        return values.new_zeros(shape).index_put(self.place, values)
 
 
 class PolicyModel(nn.Module):
@@ -83,9 +87,8 @@ class PolicyModel(nn.Module):
         if not wanted.any():
             zeros = torch.zeros(token_ids.shape, device=self.device)
             return TokenStats(zeros, zeros if with_entropy else None)
-        choose = self._choose_by_prefix if path == "prefix" else self._choose_plainly
         with self.precision():
-            chosen = choose(batch, token_ids, wanted)
+            chosen = self.states_before_tokens(batch, path=path)
             stats = chosen_stats(
                 self.family.head(self.hf),
                 chosen.predictions,
@@ -95,10 +98,15 @@ class PolicyModel(nn.Module):
                 with_entropy=with_entropy,
             )
 
-        def spread(values: Tensor) -> Tensor:
-            return values.new_zeros(token_ids.shape).index_put(chosen.place, values)
+        entropy = None if stats.entropy is None else chosen.spread(stats.entropy, token_ids.shape)
+        return TokenStats(chosen.spread(stats.logprobs, token_ids.shape), entropy)
 
-        return TokenStats(spread(stats.logprobs), None if stats.entropy is None else spread(stats.entropy))
+    def states_before_tokens(self, batch: GroupBatch, *, path: ForwardPath = "prefix") -> TokenStates:
+        """The last hidden state before each sampled token, of which there must be one; call it within `precision()`."""
+        token_ids = batch.response_ids.to(self.device)
+        wanted = batch.response_mask.to(self.device) > 0
+        choose = self._choose_by_prefix if path == "prefix" else self._choose_plainly
+        return choose(batch, token_ids, wanted)
 
     def prefill(self, prompts: Sequence[PreparedPrompt]) -> Prefix:
         """The prompts forwarded once, a row each; all their images in one call of the tower, equal ones once."""
@@ -138,7 +146,7 @@ class PolicyModel(nn.Module):
         with self.precision():
             return log_probs(self.family.head(self.hf), hidden, self.banned_token_ids, temperature)
 
-    def _choose_by_prefix(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor) -> _Chosen:
+    def _choose_by_prefix(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor) -> TokenStates:
         """First tokens are predicted from their prompts' last states, one a prompt; later ones from their rows'."""
         prefix = self.prefill(batch.prompts)
         prompt_of_row = batch.prompt_of_row.to(self.device)
@@ -150,12 +158,12 @@ class PolicyModel(nn.Module):
             later, _ = self.extend(prefix.expand(prompt_of_row), token_ids[:, :-1], lengths)
             hidden = torch.cat([hidden, later[later_rows, later_tokens]])
         later_states = torch.arange(prefix.num_rows, len(hidden), device=self.device)
-        return _Chosen(
+        return TokenStates(
             Predictions(hidden, torch.cat([prompt_of_row[first_rows], later_states])),
             place=(torch.cat([first_rows, later_rows]), torch.cat([first_rows * 0, later_tokens + 1])),
         )
 
-    def _choose_plainly(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor) -> _Chosen:
+    def _choose_plainly(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor) -> TokenStates:
         """Every response behind its own copy of the prompt, as one row."""
         prompts = [batch.prompts[index] for index in batch.prompt_of_row.tolist()]
         lengths = batch.response_lengths.tolist()
@@ -164,7 +172,7 @@ class PolicyModel(nn.Module):
         starts = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
         rows, tokens = torch.nonzero(wanted, as_tuple=True)
         states = torch.arange(len(rows), device=self.device)
-        return _Chosen(Predictions(hidden[rows, starts[rows] + tokens], states), place=(rows, tokens))
+        return TokenStates(Predictions(hidden[rows, starts[rows] + tokens], states), place=(rows, tokens))
 
     def _build_rows(
         self, prompts: Sequence[PreparedPrompt], tails: Sequence[Sequence[int]] | None = None, *, share_images: bool

@@ -1,0 +1,86 @@
+"""The critic of one process: a value model with its own optimiser."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.algorithms.value_loss import ValueObjective
+from mmrl.batch import GroupBatch
+from mmrl.calls import logged_call
+from mmrl.config.critic import CriticConfig
+from mmrl.config.run import TrainConfig
+from mmrl.engines.micro_batches import plan_micro_batches
+from mmrl.engines.updates import Updates
+from mmrl.errors import ModelError
+from mmrl.models.policy import PolicyModel
+from mmrl.models.value_model import ValueModel
+
+
+class HfCritic:
+    """Meets `engines.base.Critic` on one device.
+
+    model: what is trained. total_steps: run steps, over which its learning rate takes its course.
+    """
+
+    def __init__(self, model: ValueModel, config: CriticConfig, train: TrainConfig, *, total_steps: int) -> None:
+        self.model = model.eval()
+        self._value_clip = config.value_clip
+        self._train = train
+        self._updates = Updates(
+            model, self._forward, config.optim, train, total_steps=total_steps, rate_key="critic.optim.lr"
+        )
+
+    def begin_step(self, step: int) -> None:
+        """The next update is the first one of run step `step`, counted from 1."""
+        self._updates.begin_step(step)
+
+    @torch.no_grad()
+    @logged_call
+    def values(self, batch: GroupBatch) -> Tensor:
+        """(B, T) float32 in the rows' own order, on the batch's device, zero where response_mask is 0."""
+        values = torch.zeros_like(batch.response_mask)
+        for rows in plan_micro_batches(batch, self._train.micro_batch_tokens, path=self._train.path):
+            micro_batch = batch.select_rows(rows)
+            if micro_batch.num_sampled_tokens:
+                width = micro_batch.response_ids.shape[1]
+                values[rows, :width] = self.model(micro_batch, path=self._train.path).to(values)
+        return values
+
+    @logged_call
+    def train_step(self, batch: GroupBatch) -> dict[str, float]:
+        """One optimiser step over `batch`, which has values and returns; see `Updates.update`."""
+        return self._updates.update(batch, ValueObjective(batch, value_clip=self._value_clip))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights that are trained, their optimiser's moments and the count of updates. Frozen weights are those
+        of the model that the critic began as."""
+        return {"weights": self._trained_weights(), **self._updates.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from `state`. Raises ModelError if it is of other parameters than this critic trains."""
+        weights = self._trained_weights()
+        found = {name: tuple(weight.shape) for name, weight in state["weights"].items()}
+        if found != {name: tuple(weight.shape) for name, weight in weights.items()}:
+            raise ModelError(
+                "the state of the critic is of other weights than this run trains; resume with the critic.model and "
+                "critic.freeze that the checkpoint was written with"
+            )
+        for name, weight in weights.items():
+            weight.copy_(state["weights"][name])
+        self._updates.load_state_dict(state)
+
+    def _trained_weights(self) -> dict[str, Tensor]:
+        return {name: weight.detach() for name, weight in self.model.named_parameters() if weight.requires_grad}
+
+    def _forward(self, micro_batch: GroupBatch, objective: ValueObjective) -> Tensor:
+        return self.model(micro_batch, path=self._train.path)
+
+
+def value_model_like(policy: PolicyModel) -> ValueModel:
+    """A critic that begins with the weights that `policy` has now; frozen weights, processor and adapter are shared."""
+    shared = [policy.prompts, policy.family, *(weight for weight in policy.parameters() if not weight.requires_grad)]
+    return ValueModel(copy.deepcopy(policy, {id(item): item for item in shared}))
