@@ -54,6 +54,7 @@ class GroupBatch:
     response_lengths: (B,) int64, tokens of each response, tool answers included; may be 0.
     sampler_logprobs, old_logprobs, reference_logprobs, advantages: (B, T) float32, zero where response_mask is 0;
         None where not computed.
+    old_entropy: the same, in nats; of each token under the policy at the start of the update.
     values, returns: the same of a critic: what it expected before each token, and what it should have.
     succeeded: (B,) float32, 1 where the response did its task; None where no loss asks for it.
     """
@@ -65,6 +66,7 @@ class GroupBatch:
     response_lengths: Tensor
     sampler_logprobs: Tensor | None = None
     old_logprobs: Tensor | None = None
+    old_entropy: Tensor | None = None
     reference_logprobs: Tensor | None = None
     advantages: Tensor | None = None
     values: Tensor | None = None
@@ -103,6 +105,7 @@ class GroupBatch:
             response_lengths=self.response_lengths[rows],
             sampler_logprobs=cut(self.sampler_logprobs),
             old_logprobs=cut(self.old_logprobs),
+            old_entropy=cut(self.old_entropy),
             reference_logprobs=cut(self.reference_logprobs),
             advantages=cut(self.advantages),
             values=cut(self.values),

@@ -10,14 +10,11 @@ advantage a response is the gradient of s itself. `actor/ratio_max` and `actor/a
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from torch import Tensor
 
 from mmrl.algorithms.advantages import group_normalised_advantages
 from mmrl.algorithms.base import ClippedAlgorithm, GroupScores
-from mmrl.algorithms.policy_losses import PolicyLoss, PolicyTokens
-from mmrl.algorithms.ratio import sequence_log_ratio
+from mmrl.algorithms.policy_losses import PolicyLoss, PolicyTokens, sequence_clip_loss
 from mmrl.config.algorithm import GspoConfig
 
 
@@ -26,5 +23,7 @@ class GspoAlgorithm(ClippedAlgorithm[GspoConfig]):
         return group_normalised_advantages(group.returns, scores=group.scores)
 
     def policy_loss(self, tokens: PolicyTokens) -> PolicyLoss:
-        log_ratio = sequence_log_ratio(tokens.log_ratio, tokens.logprobs, tokens.mask)
-        return super().policy_loss(replace(tokens, log_ratio=log_ratio))
+        config = self.config
+        return sequence_clip_loss(
+            tokens, clip_low=config.clip_low, clip_high=config.clip_high, dual_clip=config.dual_clip
+        )

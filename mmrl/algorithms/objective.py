@@ -15,6 +15,7 @@ from mmrl.algorithms.kl import kl_estimate
 from mmrl.algorithms.metrics import TokenMetrics
 from mmrl.algorithms.policy_losses import PolicyLoss, PolicyTokens
 from mmrl.algorithms.ratio import log_ratio
+from mmrl.algorithms.steering import EntropyWeight
 from mmrl.batch import GroupBatch, LossOutput, TokenStats
 from mmrl.config.algorithm import PolicyGradientConfig
 
@@ -24,6 +25,7 @@ class PolicyObjective:
 
     counts: of the whole update. first_update: no optimiser step has been made since the responses were sampled, so
     old logprobs may be absent and the KL term needs no importance weight.
+    kl_coef, entropy_weight: the weights of the two terms as they are now, which may differ from the config's.
     """
 
     def __init__(
@@ -33,8 +35,12 @@ class PolicyObjective:
         *,
         counts: UpdateCounts,
         first_update: bool,
+        kl_coef: float,
+        entropy_weight: EntropyWeight,
     ) -> None:
-        self.needs_entropy = config.entropy_coef > 0
+        self.needs_entropy = entropy_weight.is_used
+        self._entropy_coef = entropy_weight.value
+        self._kl_coef = kl_coef
         self._config = config
         self._policy_loss = policy_loss
         self._counts = counts
@@ -87,7 +93,7 @@ class PolicyObjective:
         term = kl_estimate(tokens.logprobs, reference, kl.estimator)
         if not self._first_update:
             term = term * tokens.log_ratio.detach().exp()
-        loss = kl.coef * (term * weights).sum()
+        loss = self._kl_coef * (term * weights).sum()
         metrics.part("actor/kl_loss", loss)
         return loss
 
@@ -96,10 +102,10 @@ class PolicyObjective:
         metrics.mean("actor/entropy_estimate", -tokens.logprobs)
         if stats.entropy is not None:
             metrics.mean("actor/entropy", stats.entropy)
-        if not self.needs_entropy:
+        if self._entropy_coef == 0:
             return weights.new_zeros(())
         assert stats.entropy is not None, "an entropy bonus needs the entropy of each token"
-        return -self._config.entropy_coef * (stats.entropy * weights).sum()
+        return -self._entropy_coef * (stats.entropy * weights).sum()
 
 
 def _add_ratio_metrics(metrics: TokenMetrics, tokens: PolicyTokens) -> None:

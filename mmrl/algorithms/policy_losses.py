@@ -5,11 +5,22 @@ Each returns a `PolicyLoss`; adding up over tokens is `aggregation.token_weights
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
+
+from mmrl.algorithms.ratio import sequence_log_ratio
+from mmrl.config.policy_loss import (
+    CispoLossConfig,
+    ClipLossConfig,
+    GspoLossConfig,
+    PlainLossConfig,
+    PolicyLossConfig,
+    SapoLossConfig,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +66,16 @@ def ppo_clip_loss(
     return PolicyLoss(losses, flags)
 
 
+def sequence_clip_loss(
+    tokens: PolicyTokens, *, clip_low: float, clip_high: float, dual_clip: float | None = None
+) -> PolicyLoss:
+    """GSPO (arXiv 2507.18071): PPO's clipped surrogate on s = exp(mean over a response's tokens of log r)."""
+    log_ratio = sequence_log_ratio(tokens.log_ratio, tokens.logprobs, tokens.mask)
+    return ppo_clip_loss(
+        replace(tokens, log_ratio=log_ratio), clip_low=clip_low, clip_high=clip_high, dual_clip=dual_clip
+    )
+
+
 def capped_ratio_loss(tokens: PolicyTokens, *, cap: float) -> PolicyLoss:
     """CISPO (arXiv 2506.13585): L = -stopgrad(min(r, cap)) A log pi. No token loses its gradient.
 
@@ -75,3 +96,16 @@ def soft_gate_loss(tokens: PolicyTokens, *, temperature_positive: float, tempera
 def policy_gradient_loss(tokens: PolicyTokens) -> PolicyLoss:
     """REINFORCE: L = -A log pi, without a ratio and without a bound."""
     return PolicyLoss(-tokens.advantages * tokens.logprobs, {})
+
+
+def configured_loss(config: PolicyLossConfig) -> Callable[[PolicyTokens], PolicyLoss]:
+    """The loss that a config names."""
+    settings = config.model_dump(exclude={"type"})
+    losses: dict[type, Callable[..., PolicyLoss]] = {
+        ClipLossConfig: ppo_clip_loss,
+        GspoLossConfig: sequence_clip_loss,
+        CispoLossConfig: capped_ratio_loss,
+        SapoLossConfig: soft_gate_loss,
+        PlainLossConfig: policy_gradient_loss,
+    }
+    return partial(losses[type(config)], **settings)

@@ -8,13 +8,16 @@ learned from (DAPO's overlong filtering, arXiv 2503.14476, section 3.4): it coun
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
 
 from mmrl.algorithms.advantages import has_spread
+from mmrl.algorithms.outcome import failed, gated
+from mmrl.config.algorithm_base import OutcomeGate
 from mmrl.types import RewardResult, Rollout, ScoredGroup
 
 
@@ -23,8 +26,9 @@ class SelectionStats:
     """Counts over the groups of a step, before anything is left out.
 
     num_scored_groups: groups with at least two scores; the shares are of these.
-    num_all_fail_with_spread: groups whose responses all failed and yet score differently, as when a penalty on length
-        ranks wrong answers; see `failed`.
+    num_without_spread: of these, with the scores that the outcome gate leaves.
+    num_all_fail_with_spread: groups whose responses all failed and yet score differently before the outcome gate, as
+        when a penalty on length ranks wrong answers; see `outcome`.
     num_dropped_groups: groups that the update does not learn from, for whatever reason.
     num_missing_rewards, num_masked_truncated, num_empty: responses without a score, left out as truncated, and
         without a sampled token.
@@ -59,12 +63,27 @@ class Selection(NamedTuple):
     stats: SelectionStats
 
 
-def select_groups(groups: Sequence[ScoredGroup], *, drop_without_spread: bool, mask_truncated: bool) -> Selection:
-    """Leave out responses without a score, groups with fewer than two scores, groups with no token to learn from and,
-    where asked, groups without spread and the tokens of truncated responses."""
-    scored = [group for group in map(without_missing, groups) if len(group.rewards) >= 2]
+def select_groups(
+    groups: Sequence[ScoredGroup],
+    *,
+    drop_without_spread: bool,
+    mask_truncated: bool,
+    min_scores: int = 2,
+    outcome_gate: OutcomeGate = "off",
+    shaping_parts: Collection[str] = (),
+) -> Selection:
+    """Leave out responses without a score, groups with fewer than `min_scores` scores, groups whose greedy response
+    was to be scored and could not be, groups with no token to learn from and, where asked, groups without spread and
+    the tokens of truncated responses. Groups of which every response failed score as `outcome_gate` says; the groups of
+    the selection hold these scores."""
+    usable = [group for group in map(without_missing, groups) if len(group.rewards) >= min_scores and _has_base(group)]
+    num_noisy = sum(map(partial(_fails_with_spread, shaping_parts=shaping_parts), usable))
+    usable = [gated(group, outcome_gate, shaping_parts) for group in usable]
+    scored = [group for group in usable if len(group.rewards) >= 2]
     spread = [has_spread(scores_of(group)) for group in scored]
-    candidates = [group for group, differs in zip(scored, spread, strict=True) if differs or not drop_without_spread]
+    candidates = usable
+    if drop_without_spread:
+        candidates = [group for group in usable if has_spread(scores_of(group))]
     num_masked = 0
     if mask_truncated:
         num_masked = sum(rollout.is_truncated for group in candidates for rollout in group.group.rollouts)
@@ -74,9 +93,7 @@ def select_groups(groups: Sequence[ScoredGroup], *, drop_without_spread: bool, m
         num_groups=len(groups),
         num_scored_groups=len(scored),
         num_without_spread=len(spread) - sum(spread),
-        num_all_fail_with_spread=sum(
-            differs and all(map(failed, group.rewards)) for group, differs in zip(scored, spread, strict=True)
-        ),
+        num_all_fail_with_spread=num_noisy,
         num_dropped_groups=len(groups) - len(kept),
         num_missing_rewards=sum(not has_score(reward) for group in groups for reward in group.rewards),
         num_masked_truncated=num_masked,
@@ -88,15 +105,6 @@ def select_groups(groups: Sequence[ScoredGroup], *, drop_without_spread: bool, m
 def has_score(reward: RewardResult) -> bool:
     """Whether the reward is there and a finite number."""
     return reward.total is not None and math.isfinite(reward.total)
-
-
-def failed(reward: RewardResult) -> bool:
-    """Whether the response did not succeed at its task: the heaviest part (by |weight|, the first of equals) gave
-    nothing or less. With a single part this reads its shaped value: at or below 0 is a failure."""
-    if not reward.parts:
-        return reward.total is not None and reward.total <= 0
-    heaviest = max(reward.parts, key=lambda part: abs(part.weight))
-    return heaviest.value is not None and heaviest.value * heaviest.weight <= 0
 
 
 def scores_of(group: ScoredGroup) -> torch.Tensor:
@@ -116,6 +124,14 @@ def without_missing(group: ScoredGroup) -> ScoredGroup:
         group=replace(group.group, rollouts=tuple(group.group.rollouts[index] for index in kept)),
         rewards=tuple(group.rewards[index] for index in kept),
     )
+
+
+def _fails_with_spread(group: ScoredGroup, *, shaping_parts: Collection[str]) -> bool:
+    return has_spread(scores_of(group)) and all(failed(reward, shaping_parts) for reward in group.rewards)
+
+
+def _has_base(group: ScoredGroup) -> bool:
+    return group.greedy_reward is None or has_score(group.greedy_reward)
 
 
 def _mask_truncated(group: ScoredGroup) -> ScoredGroup:

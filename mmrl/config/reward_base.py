@@ -10,6 +10,9 @@ class RewardBase(ConfigModel):
     """Factor of this part in the total."""
     name: str | None = None
     """Name of this part in metrics and samples; the type if not given."""
+    shaping: bool = False
+    """Whether it only shapes how a response looks and says nothing of success: algorithm.outcome_gate leaves such parts
+    out of a group in which every response failed."""
 
     @property
     def part_name(self) -> str:

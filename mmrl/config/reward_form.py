@@ -41,6 +41,8 @@ class LengthRewardConfig(RewardBase):
 
     type: Literal["length"] = "length"
     """Which reward function this is."""
+    shaping: bool = True
+    """Whether it only shapes how a response looks; see algorithm.outcome_gate."""
     free_tokens: int = Field(0, ge=0)
     """Up to this many sampled tokens the full bonus is paid."""
     max_tokens: int = Field(..., gt=0)
@@ -99,6 +101,8 @@ class RepetitionRewardConfig(RewardBase):
 
     type: Literal["repetition"] = "repetition"
     """Which reward function this is."""
+    shaping: bool = True
+    """Whether it only shapes how a response looks; see algorithm.outcome_gate."""
     ngram: int = Field(4, ge=1)
     """Length of the sequences, in words; in Chinese and Japanese each character is a word."""
     max_penalty: float = Field(1.0, gt=0)
@@ -122,6 +126,8 @@ class OverlongRewardConfig(RewardBase):
 
     type: Literal["overlong"] = "overlong"
     """Which reward function this is."""
+    shaping: bool = True
+    """Whether it only shapes how a response looks; see algorithm.outcome_gate."""
     limit: int = Field(..., gt=0)
     """The longest response, in tokens; as rollout.max_response_tokens."""
     buffer: int = Field(..., gt=0)

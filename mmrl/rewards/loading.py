@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import importlib.util
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
-from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeVar
 
-from mmrl.errors import ConfigError
+from mmrl import user_code
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,57 +53,9 @@ def options_of(function: Callable[..., Any]) -> FunctionOptions:
 
 
 def load_function(path: str, name: str) -> Callable[..., Any]:
-    """The function `name` of the Python file or the module `path`.
-
-    A file's folder is appended to `sys.path`, so that it can import its neighbours.
+    """The function `name` of the Python file or the module `path`; see `mmrl.user_code`.
 
     Raises:
         ConfigError: no such file or module, an error while it loads, or no such function in it.
     """
-    module = _load_file(Path(path)) if _is_file_path(path) else _load_module(path)
-    function = getattr(module, name, None)
-    if callable(function):
-        return function
-    names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-    near = get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names) or 'no functions'}"
-    what = "no function" if function is None else "something else than a function, namely"
-    raise ConfigError(f"{path} has {what} {name!r} to score with; {hint}")
-
-
-def _is_file_path(path: str) -> bool:
-    return path.endswith(".py") or "/" in path or "\\" in path
-
-
-def _load_file(path: Path) -> ModuleType:
-    path = path.absolute()
-    if not path.is_file():
-        raise ConfigError(
-            f"reward file {str(path)!r} does not exist; `path` is a Python file or a module's dotted name"
-        )
-    module_name = f"mmrl_user_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
-    if module_name in sys.modules:
-        return sys.modules[module_name]
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"reward file {str(path)!r} is not a Python file; its name must end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException as error:
-        del sys.modules[module_name]
-        raise ConfigError(f"reward file {str(path)!r} does not load: {type(error).__name__}: {error}") from error
-    return module
-
-
-def _load_module(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except BaseException as error:
-        raise ConfigError(
-            f"reward module {name!r} does not load: {type(error).__name__}: {error}; "
-            "`path` is a Python file or a module's dotted name"
-        ) from error
+    return user_code.load_function(path, name, what="reward", purpose="to score with")
