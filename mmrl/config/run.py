@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from mmrl.config.algorithm import AlgorithmConfig, GrpoConfig
 from mmrl.config.base import ConfigModel, PathText, default_type
 from mmrl.config.critic import CriticConfig
+from mmrl.config.data_reading import DataReadingConfig
 from mmrl.config.optim import ModelPart, OptimConfig
 from mmrl.config.record import RecordConfig
 from mmrl.config.reward import RewardConfig
@@ -49,7 +50,7 @@ class ImageConfig(ConfigModel):
         return self
 
 
-class DataConfig(ConfigModel):
+class DataConfig(DataReadingConfig):
     train: PathText
     """Training data: a registered data set as NAME or NAME@SPLIT, a file, or a folder."""
     eval: PathText | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
+from mmrl.config.data_reading import DataReadingConfig
 from mmrl.errors import DataError
 
 MAPPED_FIELDS = ("prompt", "messages", "images", "answer", "system", "chosen", "rejected", "completion")
@@ -52,6 +53,17 @@ class ReadOptions:
         for folder in (*self.roots, *([self.image_root] if self.image_root else [])):
             if not folder.is_dir():
                 raise DataError(f"the folder {folder} does not exist; images can be read from existing folders only")
+
+
+def options_of(config: DataReadingConfig) -> ReadOptions:
+    """What a run's config says."""
+    return ReadOptions(
+        mapping=tuple(config.map.items()),
+        images_first=config.images_first,
+        image_root=Path(config.image_root) if config.image_root is not None else None,
+        roots=tuple(Path(folder) for folder in config.allow_roots),
+        hosts=config.allow_network,
+    )
 
 
 PLAIN = ReadOptions()
