@@ -86,7 +86,7 @@ class GroupBatch:
         """Responses with at least one sampled token: an empty one can count in no mean."""
         return int((self.response_mask.sum(-1) > 0).sum())
 
-    def with_(self, **tensors: Tensor) -> GroupBatch:
+    def with_(self, **tensors: Tensor | None) -> GroupBatch:
         return replace(self, **tensors)
 
     def select_rows(self, rows: Tensor) -> GroupBatch:

@@ -157,16 +157,40 @@ def advantage_config(config: PolicyGradientConfig) -> PolicyGradientConfig:
         near = get_close_matches(source.type, algorithm_types(), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"advantage.type: got '{source.type}'; allowed: {', '.join(sorted(algorithm_types()))}{hint}")
+    other = _classes()[source.type]
+    fault = _unlike(type(config), other, config)
+    if fault is not None:
+        raise ValueError(
+            f"advantage '{source.type}' does not go with algorithm '{config.type}': {fault}; use type: {source.type}, "
+            "with policy_loss and loss_aggregation for what was wanted of the other"
+        )
     own = {"type", "advantage", "policy_loss", "loss_aggregation"}
     shared = {name: getattr(config, name) for name in (PolicyGradientConfig.model_fields.keys() - own)}
     try:
-        return _classes()[source.type](**{**shared, **source.arguments})
+        return other(**{**shared, **source.arguments})
     except ValidationError as error:
         faults = "; ".join(
             ": ".join([*(str(key) for key in details["loc"]), details["msg"].removeprefix("Value error, ")])
             for details in error.errors(include_url=False)
         )
         raise ValueError(f"advantage '{source.type}' does not go with the other settings: {faults}") from error
+
+
+def _unlike(
+    host: type[PolicyGradientConfig], other: type[PolicyGradientConfig], config: PolicyGradientConfig
+) -> str | None:
+    """Why the advantages of `other` cannot be had, or are paid for in vain, in a run of `host`."""
+    if other.needs_critic and not host.needs_critic:
+        return "they come from a critic, which the algorithm does not have"
+    if host.needs_critic and not other.needs_critic:
+        return "its critic would be trained in vain, since they make no use of it"
+    if other.samples_greedy and not host.samples_greedy:
+        return "they compare with the greedy response, which the algorithm does not sample"
+    if host.samples_greedy and not other.samples_greedy:
+        return "its greedy responses would be sampled in vain, since they make no use of them"
+    if config.group_size < other.min_group_size:
+        return f"they need group_size >= {other.min_group_size} (got {config.group_size})"
+    return None
 
 
 def _classes() -> dict[str, type[PolicyGradientConfig]]:

@@ -134,6 +134,11 @@ class PolicyGradientConfig(ConfigModel):
 
         if self.advantage.type is not None:
             advantage_config(self)
+        if self.advantage.path is not None and self.needs_critic:
+            raise ValueError(
+                f"advantage.path does not go with algorithm '{self.type}', whose critic would be trained in vain; use "
+                "an algorithm without one, such as type: grpo"
+            )
         return self
 
     @model_validator(mode="after")

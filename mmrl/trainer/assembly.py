@@ -8,10 +8,12 @@ from typing import Any
 
 from mmrl.algorithms import build_algorithm
 from mmrl.config import RunConfig
+from mmrl.config.critic import CriticConfig
 from mmrl.data.images import ImageStore
 from mmrl.data.stream import PromptStream
 from mmrl.engines.actor import HfActor
 from mmrl.engines.base import RolloutEngine
+from mmrl.engines.critic import HfCritic, value_model_like, value_model_of
 from mmrl.engines.reference import Reference
 from mmrl.engines.registry import rollout_engine_class
 from mmrl.models.fingerprint import model_fingerprint
@@ -41,7 +43,11 @@ def build_online_loop(
     functions: Sequence[Callable[..., Any]] = (),
 ) -> Iterator[OnlineLoop]:
     """The RL loop with its engines; the reference is a copy of the weights that the run began with."""
-    algorithm = build_algorithm(config.algorithm)
+    algorithm = build_algorithm(
+        config.algorithm,
+        response_limit=config.rollout.max_response_tokens,
+        shaping_parts=[reward.part_name for reward in config.reward if reward.shaping],
+    )
     stages = UserStages(config.stages)
     model = _checked_model(config, point)
     policy = _load_policy(config, store, point)
@@ -49,7 +55,9 @@ def build_online_loop(
     train, held_out = _fitted(config, policy, data, recorder)
     prompts = _stream(config, train, config.rollout.prompts_per_step, point)
     actor = _actor(config, policy, temperature=config.rollout.temperature)
-    parts = _restored({"actor": actor, "algorithm": algorithm, "stages": stages}, recorder, point)
+    critic = _critic(config, policy, store) if config.algorithm.needs_critic else None
+    parts = {"actor": actor, "algorithm": algorithm, "stages": stages} | ({} if critic is None else {"critic": critic})
+    parts = _restored(parts, recorder, point)
     with ExitStack() as stack:
         rollout = _rollout(config, policy, stack)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
@@ -59,6 +67,7 @@ def build_online_loop(
             processor=policy.prompts,
             rollout=rollout,
             reference=reference,
+            critic=critic,
             rewards=rewards,
             algorithm=algorithm,
             stages=stages,
@@ -151,7 +160,22 @@ def _stream(config: RunConfig, samples: Sequence[Sample], batch_size: int, point
 
 
 def _actor(config: RunConfig, policy: PolicyModel, *, temperature: float) -> HfActor:
-    return HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)
+    """The learning rate takes its course over the steps in which the policy moves."""
+    steps = config.train.steps - config.critic_warmup_steps
+    return HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=steps)
+
+
+def _critic(config: RunConfig, policy: PolicyModel, store: ImageStore) -> HfCritic:
+    """A copy of the policy, or the model of `critic.model`, with a value head; see `engines.critic`."""
+    critic = config.critic or CriticConfig()
+    freeze = config.model.freeze if critic.freeze is None else critic.freeze
+    if critic.model is None and freeze == config.model.freeze:
+        model = value_model_like(policy)
+    else:
+        path = config.model.path if critic.model is None else critic.model
+        settings = config.model.model_copy(update={"path": path, "freeze": freeze})
+        model = value_model_of(load_policy(settings, config.data.image, store=store), policy)
+    return HfCritic(model, critic, config.train, total_steps=config.train.steps)
 
 
 def _rollout(config: RunConfig, policy: PolicyModel, stack: ExitStack) -> RolloutEngine:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from mmrl.algorithms import Algorithm
+from mmrl.algorithms.value_loss import value_metrics
 from mmrl.batch import GroupBatch, build_group_batch
 from mmrl.config import RunConfig
 from mmrl.data.stream import PromptStream
-from mmrl.engines.base import RolloutEngine, RolloutStats, SamplingParams
+from mmrl.engines.base import RolloutEngine
+from mmrl.engines.critic import HfCritic
 from mmrl.engines.reference import Reference
 from mmrl.models.processing import PromptProcessor
-from mmrl.rewards.metrics import reward_metrics
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.canary import Canary
 from mmrl.trainer.loop import Loop
 from mmrl.trainer.mean_metrics import MeanMetrics
+from mmrl.trainer.mini_batches import mini_batches
+from mmrl.trainer.responses import Responses
+from mmrl.trainer.sampled import Sampled
 from mmrl.trainer.stages import StageContext, UserStages
-from mmrl.trainer.throughput import response_metrics, throughput_metrics
+from mmrl.trainer.throughput import throughput_metrics
 from mmrl.types import Rollout, RolloutGroup, Sample, ScoredGroup
 
 
@@ -43,6 +44,7 @@ class OnlineLoop(Loop):
         processor: PromptProcessor,
         rollout: RolloutEngine,
         reference: Reference | None,
+        critic: HfCritic | None,
         rewards: RewardRunner,
         algorithm: Algorithm,
         stages: UserStages,
@@ -54,26 +56,34 @@ class OnlineLoop(Loop):
         self.processor = processor
         self.rollout_engine = rollout
         self.reference_policy = reference
-        self.rewards = rewards
+        self.critic = critic
+        self.responses = Responses(config, engine=rollout, rewards=rewards)
         self.algorithm = algorithm
         self.stages = stages
         self.canary = Canary(config, self.recorder.add)
         self.scored: list[ScoredGroup] = []
-        self.sampling: RolloutStats | None = None
+        self.sampled = Sampled()
+
+    def begin_step(self, step: int) -> None:
+        """The learning rate of the policy takes its course from the step in which it first moves."""
+        self.actor.begin_step(max(step - self.config.critic_warmup_steps, 1))
+        if self.critic is not None:
+            self.critic.begin_step(step)
 
     def one_step(self, step: int) -> None:
         """The step, stage by stage; `scored` then holds every group with its rewards and advantages."""
         context = StageContext(self.config, step)
-        groups = self.rollout(self.prompts.next_batch(), context)
-        scored = self.reward(groups, context)
-        kept = self.filter(scored, context)
+        scored, kept = self.sample(context)
         if kept:
             update = self.make_batch(kept)
             update = self.reference(update, context)
             update = self.old_logprobs(update, context)
+            update = self.values(update, context)
             update = self.advantages(update, context)
-            self.update_actor(update)
-            self.weight_sync(step)
+            self.update_critic(update)
+            if self.policy_moves(step):
+                self.update_actor(update)
+                self.weight_sync(step)
             scored = with_advantages(scored, update)
         else:
             self.recorder.warn("no group is left to learn from; the update is skipped and the weights stay as they are")
@@ -82,45 +92,55 @@ class OnlineLoop(Loop):
 
     def close_step(self) -> None:
         """Speed, and the step's responses with their rewards and advantages."""
-        self.recorder.add(throughput_metrics(self.actor, self.sampling, self.recorder))
+        self.recorder.add(throughput_metrics(self.actor, self.sampled.rollout_stats, self.recorder))
         self.recorder.samples("train", self.scored)
+
+    def policy_moves(self, step: int) -> bool:
+        """Whether the policy is updated in this step; in the first ones of some runs only the critic is."""
+        return step > self.config.critic_warmup_steps
+
+    def sample(self, context: StageContext) -> tuple[list[ScoredGroup], list[ScoredGroup]]:
+        """Every group that was sampled, and those to learn from. Where the algorithm asks for it, more prompts are
+        sampled in place of dropped ones, in a bounded number of rounds."""
+        wanted, rounds = self.config.rollout.prompts_per_step, self.config.algorithm.sampling_rounds
+        self.sampled = Sampled()
+        scored: list[ScoredGroup] = []
+        kept: list[ScoredGroup] = []
+        try:
+            while len(kept) < wanted and self.sampled.num_rounds < rounds:
+                samples = self.prompts.next_batch(wanted - len(kept))
+                self.sampled.num_extra_prompts += len(samples) if scored else 0
+                more = self.reward(self.rollout(samples, context), context)
+                scored += more
+                kept += self.filter(more, context)
+                self.sampled.num_rounds += 1
+        finally:
+            self.recorder.add(self.sampled.metrics())
+        if len(kept) < wanted and rounds > 1:
+            self.recorder.warn(
+                f"after {rounds} rounds of sampling only {len(kept)} of {wanted} groups have something to learn from; "
+                "the update goes on with these"
+            )
+        return scored, kept
 
     def rollout(self, samples: Sequence[Sample], context: StageContext) -> list[RolloutGroup]:
         """group_size responses for each sample, under the current weights."""
-        rollout = self.config.rollout
-        params = SamplingParams(
-            max_response_tokens=rollout.max_response_tokens,
-            temperature=rollout.temperature,
-            top_p=rollout.top_p,
-            top_k=rollout.top_k,
-            stop=rollout.stop,
-        )
         with self.recorder.stage("rollout"):
-            groups = self.rollout_engine.generate(
-                samples,
-                params,
-                num_responses=self.config.algorithm.group_size,
-                seed=self.config.seed,
-                step=context.step,
-                on_group=self.rewards.start,
-            )
-        self.sampling = self.rollout_engine.last_stats
-        self.recorder.add(response_metrics(groups))
+            groups = self.responses.sample(samples, self.sampled, step=context.step)
+        self.sampled.groups += groups
         return self.stages("rollout", groups, context)
 
     def reward(self, groups: Sequence[RolloutGroup], context: StageContext) -> list[ScoredGroup]:
         """The reward of each response, with its parts; one that failed is missing. Scoring began while sampling."""
         with self.recorder.stage("reward"):
-            results = self.rewards.score(groups)
-        self.recorder.add(reward_metrics([result for group in results for result in group]))
-        scored = [ScoredGroup(group, tuple(rewards)) for group, rewards in zip(groups, results, strict=True)]
+            scored = self.responses.score(groups, self.sampled)
         return self.stages("reward", scored, context)
 
     def filter(self, groups: Sequence[ScoredGroup], context: StageContext) -> list[ScoredGroup]:
         """The groups and responses that the algorithm learns from."""
         with self.recorder.stage("filter"):
             kept, stats = self.algorithm.select(groups)
-        self.recorder.add(stats.metrics())
+        self.sampled.selections.append(stats)
         return self.stages("filter", list(kept), context)
 
     def make_batch(self, groups: Sequence[ScoredGroup]) -> UpdateBatch:
@@ -137,27 +157,49 @@ class OnlineLoop(Loop):
         return self.stages("reference", update, context)
 
     def old_logprobs(self, update: UpdateBatch, context: StageContext) -> UpdateBatch:
-        """Logprobs before the update, only where more than one optimiser step follows; checks the sampler by them."""
+        """Logprobs before the update, only where another number of optimiser steps than one follows, or where they
+        decide which tokens learn; checks the sampler by them."""
         train = self.config.train
-        if self.algorithm.needs_old_logprobs(train.mini_batches, train.epochs):
+        needed = self.algorithm.needs_old_logprobs(train.mini_batches, train.epochs)
+        if needed or not self.policy_moves(context.step):
             with self.recorder.stage("old_logprobs"):
-                logprobs = self.actor.logprobs(update.batch).logprobs
-            self.canary.observe(update.batch, logprobs)
+                stats = self.actor.logprobs(update.batch, with_entropy=self.algorithm.needs_old_entropy)
+            self.canary.observe(update.batch, stats.logprobs)
             self.canary.conclude()
-            update = replace(update, batch=update.batch.with_(old_logprobs=logprobs))
+            batch = update.batch.with_(old_logprobs=stats.logprobs, old_entropy=stats.entropy)
+            update = replace(update, batch=batch)
         return self.stages("old_logprobs", update, context)
 
+    def values(self, update: UpdateBatch, context: StageContext) -> UpdateBatch:
+        """What the critic expects before each token, only where there is one."""
+        if self.critic is not None:
+            with self.recorder.stage("values"):
+                update = replace(update, batch=update.batch.with_(values=self.critic.values(update.batch)))
+        return self.stages("values", update, context)
+
     def advantages(self, update: UpdateBatch, context: StageContext) -> UpdateBatch:
-        """One advantage for each sampled token."""
+        """One advantage for each sampled token, and the returns that a critic learns."""
         with self.recorder.stage("advantages"):
-            advantages = self.algorithm.advantages(update.groups, update.batch)
-        update = replace(update, batch=update.batch.with_(advantages=advantages))
+            update = replace(update, batch=self.algorithm.complete(update.groups, update.batch))
         return self.stages("advantages", update, context)
+
+    def update_critic(self, update: UpdateBatch) -> None:
+        """The same mini-batches as the actor's, an optimiser step of the critic each; only where there is one."""
+        if self.critic is None:
+            return
+        metrics = MeanMetrics("critic")
+        with self.recorder.stage("update_critic"):
+            for mini_batch, _ in mini_batches(update.batch, self.config.train):
+                metrics.add(self.critic.train_step(mini_batch))
+        self.recorder.add(metrics.means() | value_metrics(update.batch))
 
     def update_actor(self, update: UpdateBatch) -> None:
         """`epochs` passes over `mini_batches` mini-batches of whole groups, an optimiser step each."""
         with self.recorder.stage("update_actor"):
-            self.recorder.add(self._optimise(update.batch))
+            batch, metrics = self.algorithm.prepare_update(update.batch)
+            metrics |= self._optimise(batch)
+            metrics |= self.algorithm.observe(metrics, num_responses=batch.num_rows)
+        self.recorder.add(metrics)
 
     def weight_sync(self, step: int) -> None:
         """The new weights, as version `step`, go to the rollout engine."""
@@ -166,32 +208,19 @@ class OnlineLoop(Loop):
 
     def _optimise(self, batch: GroupBatch) -> dict[str, float]:
         metrics = MeanMetrics()
-        train = self.config.train
-        mini_batches = split_prompts(batch, train.mini_batches)
-        for epoch in range(train.epochs):
-            for index, mini_batch in enumerate(mini_batches):
-                objective = self.algorithm.objective(
+        watched = batch.old_logprobs is None
+        for mini_batch, is_first in mini_batches(batch, self.config.train):
+            objective = self.algorithm.objective(
+                mini_batch, response_limit=self.config.rollout.max_response_tokens, first_update=is_first
+            )
+            metrics.add(
+                self.actor.train_step(
                     mini_batch,
-                    response_limit=self.config.rollout.max_response_tokens,
-                    first_update=epoch == 0 and index == 0,
+                    self.canary.watch(objective) if watched else objective,
+                    before_step=self.canary.conclude if watched else None,
                 )
-                watched = batch.old_logprobs is None
-                metrics.add(
-                    self.actor.train_step(
-                        mini_batch,
-                        self.canary.watch(objective) if watched else objective,
-                        before_step=self.canary.conclude if watched else None,
-                    )
-                )
+            )
         return metrics.means()
-
-
-def split_prompts(batch: GroupBatch, parts: int) -> list[GroupBatch]:
-    """Whole groups in `parts` parts whose sizes differ by at most one; fewer parts if there are fewer groups."""
-    total = len(batch.prompts)
-    parts = min(parts, total)
-    edges = torch.linspace(0, total, parts + 1).round().long().tolist()
-    return [batch.select_prompts(first, last) for first, last in itertools.pairwise(edges)]
 
 
 def with_advantages(scored: Sequence[ScoredGroup], update: UpdateBatch) -> list[ScoredGroup]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mmrl.algorithms import build_algorithm
 from mmrl.config import RunConfig
 from mmrl.config.run import DataConfig
 from mmrl.data import load_dataset
@@ -102,6 +103,7 @@ def preflight(config: RunConfig) -> PreflightReport:
     from mmrl.models.policy import load_policy
 
     check_rewards(config)
+    build_algorithm(config.algorithm)
     UserStages(config.stages)
     for reward in config.reward:
         build_reward(reward)
