@@ -126,7 +126,7 @@ class _Sheet:
     def write(self, position: int, token_ids: Tensor, logprobs: Tensor) -> Tensor:
         """The token of each row at `position`: (rows still going,) int64, the rows that have not ended with it."""
         rows = self._response_of_row
-        self._token_ids[rows, position], self._logprobs[rows, position] = token_ids, logprobs
+        self._token_ids[rows, position], self._logprobs[rows, position] = token_ids, logprobs.float()
         ended = torch.isin(token_ids, self._end_ids)
         if self._stops:
             ended |= self._completes_stop(position)
