@@ -71,7 +71,10 @@ def correct(old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Tensor, config
     ratio = (product.expand_as(log_ratio) if config.level == "sequence" else log_ratio).exp()
     weights = _bounded(ratio, config)
     counted &= kept[:, None]
-    return Correction(weights * counted, kept, _metrics(weights[counted], ratio[counted], kept, mask))
+    metrics = {"correction/dropped_responses": float((~kept & (mask.sum(-1) > 0)).sum())}
+    if config.weight is not None:
+        metrics |= _weight_metrics(weights[counted], ratio[counted])
+    return Correction(weights * counted, kept, metrics)
 
 
 def highest_entropy(entropy: Tensor, mask: Tensor, share: float) -> Tensor:
@@ -93,14 +96,12 @@ def _bounded(ratio: Tensor, config: CorrectionConfig) -> Tensor:
     return torch.where((ratio >= config.low) & (ratio <= config.high), ratio, 0.0)
 
 
-def _metrics(weights: Tensor, ratio: Tensor, kept: Tensor, mask: Tensor) -> dict[str, float]:
-    sampled = mask.sum(-1) > 0
-    metrics = {"correction/dropped_responses": float((sampled & ~kept).sum())}
+def _weight_metrics(weights: Tensor, ratio: Tensor) -> dict[str, float]:
     squares = float(weights.square().sum())
-    if squares > 0:
-        metrics |= {
-            "correction/effective_sample_size": float(weights.sum()) ** 2 / (weights.numel() * squares),
-            "correction/weight_mean": float(weights.mean()),
-            "correction/bounded_share": float((weights != ratio).double().mean()),
-        }
-    return metrics
+    if squares == 0:
+        return {"correction/effective_sample_size": 0.0}
+    return {
+        "correction/effective_sample_size": float(weights.sum()) ** 2 / (weights.numel() * squares),
+        "correction/weight_mean": float(weights.mean()),
+        "correction/bounded_share": float((weights != ratio).double().mean()),
+    }
