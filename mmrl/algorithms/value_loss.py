@@ -45,11 +45,15 @@ class ValueObjective:
         return metrics.output(loss)
 
 
-def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float | None:
-    """1 - Var(returns - values) / Var(returns) over positions where mask is 1: 1 is perfect, 0 no better than a
-    constant. None where the returns have no spread to explain."""
-    counted = mask > 0
-    target = returns[counted].double()
-    if target.numel() < 2 or float(target.var()) <= 1e-12:
-        return None
-    return 1 - float((target - values[counted].double()).var() / target.var())
+def value_metrics(batch: GroupBatch) -> dict[str, float]:
+    """How well the values before the update foretold the returns of the whole batch: `critic/explained_variance`,
+    1 - Var(return - value) / Var(return), is 1 when perfect and 0 when no better than a constant. It is missing where
+    the returns have no spread to explain."""
+    assert batch.values is not None, "a critic's values are taken before the update"
+    assert batch.returns is not None, "returns are computed with the advantages"
+    counted = batch.response_mask > 0
+    returns = batch.returns[counted].double()
+    if returns.numel() < 2 or float(returns.var()) <= 1e-12:
+        return {}
+    unexplained = (returns - batch.values[counted].double()).var() / returns.var()
+    return {"critic/explained_variance": 1 - float(unexplained)}

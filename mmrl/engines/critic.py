@@ -31,7 +31,13 @@ class HfCritic:
         self._value_clip = config.value_clip
         self._train = train
         self._updates = Updates(
-            model, self._forward, config.optim, train, total_steps=total_steps, rate_key="critic.optim.lr"
+            model,
+            self._forward,
+            config.optim,
+            train,
+            total_steps=total_steps,
+            rate_key="critic.optim.lr",
+            learner="critic",
         )
 
     def begin_step(self, step: int) -> None:
@@ -84,3 +90,18 @@ def value_model_like(policy: PolicyModel) -> ValueModel:
     """A critic that begins with the weights that `policy` has now; frozen weights, processor and adapter are shared."""
     shared = [policy.prompts, policy.family, *(weight for weight in policy.parameters() if not weight.requires_grad)]
     return ValueModel(copy.deepcopy(policy, {id(item): item for item in shared}))
+
+
+def value_model_of(body: PolicyModel, policy: PolicyModel) -> ValueModel:
+    """A critic on another model than the policy's.
+
+    Raises ModelError where that model does not read the policy's tokens as the policy does.
+    """
+    mine, theirs = (model.prompts.tokenizer.get_vocab() for model in (body, policy))
+    if mine != theirs:
+        different = sorted(token for token in mine.keys() | theirs.keys() if mine.get(token) != theirs.get(token))
+        raise ModelError(
+            f"critic.model: its tokenizer is another than the policy's ({len(different)} tokens differ, such as "
+            f"{different[0]!r}), so it would read other texts; take a model of the same family, or critic.model: null"
+        )
+    return ValueModel(body)

@@ -2,7 +2,8 @@ import torch
 
 from mmrl.batch import PreparedPrompt, build_group_batch
 from mmrl.trainer.mean_metrics import MeanMetrics
-from mmrl.trainer.online import UpdateBatch, split_prompts, with_advantages
+from mmrl.trainer.mini_batches import split_prompts
+from mmrl.trainer.online import UpdateBatch, with_advantages
 from mmrl.types import Message, RewardResult, Rollout, RolloutGroup, Sample, ScoredGroup, TextPart
 
 
