@@ -24,6 +24,7 @@ from mmrl.config.reward_form import (
     RepetitionRewardConfig,
     TagsRewardConfig,
 )
+from mmrl.config.reward_http import JudgeRewardConfig, RemoteRewardConfig
 from mmrl.config.reward_vision import IouRewardConfig, OcrRewardConfig, PointRewardConfig
 
 
@@ -138,6 +139,8 @@ RewardConfig = Annotated[
     | OcrRewardConfig
     | IouRewardConfig
     | PointRewardConfig
+    | JudgeRewardConfig
+    | RemoteRewardConfig
     | GateRewardConfig
     | MinRewardConfig
     | ProductRewardConfig
@@ -157,6 +160,7 @@ __all__ = [
     "FunctionRewardConfig",
     "GateRewardConfig",
     "IouRewardConfig",
+    "JudgeRewardConfig",
     "KeywordRewardConfig",
     "LanguageRewardConfig",
     "LengthRewardConfig",
@@ -167,6 +171,7 @@ __all__ = [
     "OverlongRewardConfig",
     "PointRewardConfig",
     "ProductRewardConfig",
+    "RemoteRewardConfig",
     "RepetitionRewardConfig",
     "RewardBase",
     "RewardConfig",

@@ -1,7 +1,11 @@
-"""Secrets in a config: which keys hold them, and how they are left out of all that is written or printed."""
+"""Secrets in a config: which keys hold them, and how they are left out of all that is written or printed.
+
+A secret may be given as a reference, `env:NAME`: the value of that environment variable. The reference is no secret.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -9,6 +13,7 @@ from typing import Any
 
 REDACTED = "<redacted>"
 
+_REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET_WORDS = {"password", "passwd", "passphrase", "secret", "credential", "authorization", "apikey", "bearer"}
 _SECRET_PAIRS = {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("signing", "key")}
@@ -18,6 +23,12 @@ _SECRET_TEXT = re.compile(
     r"|\b(?:sk|rk|pk)-[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bAKIA[A-Z0-9]{16}\b"
     r"|(?<=\bBearer )[A-Za-z0-9._~+/=-]{8,}"
 )
+
+
+def referenced_variable(value: Any) -> str | None:
+    """NAME of `env:NAME`; None for anything else."""
+    match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    return match[1] if match else None
 
 
 def is_secret_key(key: str) -> bool:
@@ -41,22 +52,22 @@ def redact(value: Any) -> Any:
 
 def redact_at(path: Sequence[str | int], value: Any) -> Any:
     """`value` as it may be shown at a path: not at all if any key on the way to it is that of a secret."""
-    if any(is_secret_key(str(part)) for part in path) and value is not None:
+    if any(is_secret_key(str(part)) for part in path) and value is not None and referenced_variable(value) is None:
         return REDACTED
     return redact(value)
 
 
 def redact_under(key: str, value: Any) -> Any:
     """`value` as it may be shown under `key`."""
-    if is_secret_key(key) and value is not None and not isinstance(value, bool) and value != "":
-        return REDACTED
-    return redact(value)
+    is_hidden = value is not None and not isinstance(value, bool) and value != "" and referenced_variable(value) is None
+    return REDACTED if is_hidden and is_secret_key(key) else redact(value)
 
 
 def secret_values(value: Any) -> frozenset[str]:
-    """The texts under secret keys in plain data; very short ones are left out, since any text holds them."""
+    """The texts under secret keys in plain data, and what their references stand for; very short ones are left out,
+    since any text holds them."""
     if isinstance(value, Mapping):
-        own = {item for key, item in value.items() if is_secret_key(str(key)) and isinstance(item, str)}
+        own = {_resolved(item) for key, item in value.items() if is_secret_key(str(key)) and isinstance(item, str)}
         found = {text for text in own if len(text) >= 4}
         return frozenset(found).union(*(secret_values(item) for item in value.values()))
     if isinstance(value, (list, tuple)):
@@ -69,3 +80,8 @@ def without(text: str, secrets: frozenset[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, REDACTED)
     return _SECRET_TEXT.sub(REDACTED, text)
+
+
+def _resolved(text: str) -> str:
+    variable = referenced_variable(text)
+    return text if variable is None else os.environ.get(variable, "")

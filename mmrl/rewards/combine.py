@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mmrl.config.reward import RewardBase
 from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
+
+Build = Callable[[RewardBase], Reward]
 
 
 @dataclass(frozen=True)
@@ -23,14 +26,14 @@ class InnerScore:
 
 
 class InnerReward:
-    """A reward inside another one."""
+    """A reward inside another one. build: makes it from its config; the registry, unless told otherwise."""
 
-    def __init__(self, config: RewardBase) -> None:
+    def __init__(self, config: RewardBase, build: Build | None = None) -> None:
         from mmrl.rewards.registry import build_reward  # the registry holds the combinations too
 
         self._name = config.part_name
         self._weight = config.weight
-        self._reward: Reward = build_reward(config)  # type: ignore[arg-type]
+        self._reward: Reward = build(config) if build is not None else build_reward(config)  # type: ignore[arg-type]
 
     def score(self, item: RewardItem) -> InnerScore:
         """Raises RewardFailure, with the inner reward's name, where that cannot score the response."""

@@ -60,7 +60,7 @@ class UserFunction(Reward):
             raise RewardFailure(f"a batch returns a list of scores; it returned {_short(returned)}")
         if len(returned) != len(items):
             raise RewardFailure(f"it returned {len(returned)} scores for {len(items)} responses")
-        return [_read_or_fail(one) for one in returned]
+        return [read_or_fail(one) for one in returned]
 
     def _call(self, arguments: Mapping[str, Any]) -> Any:
         returned = self._function(**arguments, **self._fixed)
@@ -105,7 +105,8 @@ def read_returned(returned: Any) -> Score:
     )
 
 
-def _read_or_fail(returned: Any) -> Score | RewardFailure:
+def read_or_fail(returned: Any) -> Score | RewardFailure:
+    """The same, with what is wrong returned: in a batch it costs that response only."""
     try:
         return read_returned(returned)
     except RewardFailure as failure:

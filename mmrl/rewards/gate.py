@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from mmrl.config.reward import GateRewardConfig
 from mmrl.rewards.base import Reward, RewardItem, Score
-from mmrl.rewards.combine import InnerReward, combined
+from mmrl.rewards.combine import Build, InnerReward, combined
 
 
 class GateReward(Reward):
     """The reward's value where the condition's is at least `at_least`, else `otherwise`."""
 
-    def __init__(self, config: GateRewardConfig) -> None:
-        self._condition, self._reward = InnerReward(config.condition), InnerReward(config.reward)
+    def __init__(self, config: GateRewardConfig, build: Build | None = None) -> None:
+        self._condition, self._reward = InnerReward(config.condition, build), InnerReward(config.reward, build)
         self._at_least, self._otherwise = config.at_least, config.otherwise
 
     def score(self, item: RewardItem) -> Score:

@@ -8,6 +8,8 @@ from statistics import fmean, stdev
 
 from mmrl.types import RewardPart, RewardResult
 
+_SUMMED = ("prompt_tokens", "completion_tokens", "cost")
+
 
 def reward_metrics(results: Sequence[RewardResult]) -> dict[str, float]:
     """Means over the scores that exist; what is missing is counted beside them. Never NaN.
@@ -19,6 +21,7 @@ def reward_metrics(results: Sequence[RewardResult]) -> dict[str, float]:
     reward/<part>/ms: mean milliseconds.
     reward/<part>/<extra>: mean of a number that a user's function gave besides its score, over the responses that
         have it, and reward/<part>/<extra>/missing where some have not.
+    reward/<part>/<extra>/sum: for what is paid for: prompt_tokens, completion_tokens and cost.
     """
     if not results:
         return {}
@@ -48,6 +51,8 @@ def _part_metrics(prefix: str, column: Sequence[RewardPart]) -> dict[str, float]
         numbers = [number for part in column if isinstance(number := part.extras.get(key), float)]
         if numbers:
             metrics[f"{prefix}/{key}"] = fmean(numbers)
+            if key in _SUMMED:
+                metrics[f"{prefix}/{key}/sum"] = sum(numbers)
             if len(numbers) < len(column):
                 metrics[f"{prefix}/{key}/missing"] = float(len(column) - len(numbers))
     return metrics

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from mmrl.config.reward import MinRewardConfig
 from mmrl.rewards.base import Reward, RewardItem, Score
-from mmrl.rewards.combine import InnerReward, combined
+from mmrl.rewards.combine import Build, InnerReward, combined
 
 
 class MinReward(Reward):
     """min over the inner rewards of weight · value; no score where one of them has none."""
 
-    def __init__(self, config: MinRewardConfig) -> None:
-        self._rewards = [InnerReward(inner) for inner in config.rewards]
+    def __init__(self, config: MinRewardConfig, build: Build | None = None) -> None:
+        self._rewards = [InnerReward(inner, build) for inner in config.rewards]
 
     def score(self, item: RewardItem) -> Score:
         scores = [reward.score(item) for reward in self._rewards]

@@ -63,10 +63,11 @@ def _try(
     except BaseException as error:
         scores = [RewardFailure(_describe(error))] * num_items
     ms = _ms_since(began) / num_items
-    return [_outcome(score, ms) for score in scores]
+    return [outcome_from(score, ms=ms) for score in scores]
 
 
-def _outcome(score: Score | RewardFailure, ms: float) -> Outcome:
+def outcome_from(score: Score | RewardFailure, *, ms: float) -> Outcome:
+    """A score, or why there is none, as an outcome; long texts are cut."""
     if isinstance(score, RewardFailure):
         return Outcome(error=_cut(str(score)), ms=ms)
     return Outcome(

@@ -6,14 +6,14 @@ import math
 
 from mmrl.config.reward import ProductRewardConfig
 from mmrl.rewards.base import Reward, RewardItem, Score
-from mmrl.rewards.combine import InnerReward, combined
+from mmrl.rewards.combine import Build, InnerReward, combined
 
 
 class ProductReward(Reward):
     """Π over the inner rewards of weight · value; no score where one of them has none."""
 
-    def __init__(self, config: ProductRewardConfig) -> None:
-        self._rewards = [InnerReward(inner) for inner in config.rewards]
+    def __init__(self, config: ProductRewardConfig, build: Build | None = None) -> None:
+        self._rewards = [InnerReward(inner, build) for inner in config.rewards]
 
     def score(self, item: RewardItem) -> Score:
         scores = [reward.score(item) for reward in self._rewards]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mmrl.config.reward import RewardBase, RewardConfig
 from mmrl.rewards.base import Reward
 from mmrl.rewards.choice import ChoiceReward
@@ -11,6 +13,7 @@ from mmrl.rewards.format import FormatReward
 from mmrl.rewards.function import FunctionReward
 from mmrl.rewards.gate import GateReward
 from mmrl.rewards.iou import IouReward
+from mmrl.rewards.judge import JudgeReward
 from mmrl.rewards.keyword import KeywordReward
 from mmrl.rewards.language import LanguageReward
 from mmrl.rewards.length import LengthReward
@@ -21,7 +24,9 @@ from mmrl.rewards.ocr import OcrReward
 from mmrl.rewards.overlong import OverlongReward
 from mmrl.rewards.point import PointReward
 from mmrl.rewards.product import ProductReward
+from mmrl.rewards.remote import RemoteReward
 from mmrl.rewards.repetition import RepetitionReward
+from mmrl.rewards.service import Service
 from mmrl.rewards.tags import TagsReward
 from mmrl.rewards.veto import VetoReward
 
@@ -41,6 +46,8 @@ REWARDS: dict[str, type[Reward]] = {
     "ocr": OcrReward,
     "iou": IouReward,
     "point": PointReward,
+    "judge": JudgeReward,
+    "remote": RemoteReward,
     "gate": GateReward,
     "min": MinReward,
     "product": ProductReward,
@@ -54,9 +61,19 @@ def build_reward(config: RewardConfig) -> Reward:
     return REWARDS[config.type](config)  # type: ignore[call-arg]
 
 
+def combine(config: RewardBase, build: Callable[[RewardBase], Reward]) -> Reward:
+    """The combination that a config describes, its inner rewards made by `build`."""
+    return REWARDS[_type_of(config)](config, build)  # type: ignore[call-arg]
+
+
 def is_isolated(config: RewardBase) -> bool:
     """Whether a reward, or one that it is made of, may hang or crash, and so runs in a process of its own."""
     return REWARDS[_type_of(config)].isolated or any(map(is_isolated, config.inner))
+
+
+def has_service(config: RewardBase) -> bool:
+    """Whether a reward, or one that it is made of, is scored by a server or a model elsewhere."""
+    return issubclass(REWARDS[_type_of(config)], Service) or any(map(has_service, config.inner))
 
 
 def deadline_s(config: RewardBase) -> float:

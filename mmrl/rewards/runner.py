@@ -2,9 +2,9 @@
 
 Groups come in, all at once or one by one while others are still sampled; each response is scored by each reward.
 Those that may hang or crash (`Reward.isolated`) go to a pool of processes with deadlines (`stream.py`, `pool.py`,
-`server.py`, `worker.py`), the others run here meanwhile. What comes of each try is an `Outcome`; the outcomes of a
-response, weighted and summed, are its `RewardResult`. A reward that fails on a response is missing from it, and with it
-the total.
+`server.py`, `worker.py`), those that ask a server or a model (`service.py`) wait for it beside them, and the others run
+here meanwhile. What comes of each try is an `Outcome`; the outcomes of a response, weighted and summed, are its
+`RewardResult`. A reward that fails on a response is missing from it, and with it the total.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from mmrl.rewards.loading import options_of
 from mmrl.rewards.metrics import reward_metrics
 from mmrl.rewards.outcome import Outcome, attempt
 from mmrl.rewards.pool import RewardPool
-from mmrl.rewards.registry import build_reward, deadline_s, is_isolated
+from mmrl.rewards.registry import build_reward, deadline_s, has_service, is_isolated
 from mmrl.rewards.server import Setup
+from mmrl.rewards.service import JoinedStream, Service, ServiceStream
+from mmrl.rewards.staged import StagedReward
 from mmrl.rewards.stream import JobStream, Lane
 from mmrl.rewards.worker import RewardSource
 from mmrl.types import RewardPart, RewardResult, Rollout, RolloutGroup, Sample
@@ -39,7 +41,8 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Part:
-    """One reward of the run: scored here by `local`, or in the pool from `source` under `deadline_s`.
+    """One reward of the run: scored here by `local`, elsewhere by `service`, or in the pool from `source` under
+    `deadline_s`.
 
     batch: responses in one job of the pool.
     veto_total: the total of a response that it scores 0; None for every reward but a veto.
@@ -49,6 +52,7 @@ class _Part:
     weight: float
     label: str
     local: Reward | None = None
+    service: Service | None = None
     source: RewardSource | None = None
     deadline_s: float = 0.0
     batch: int = 1
@@ -64,6 +68,7 @@ class RewardRunner:
 
     Raises:
         ConfigError: a user's function does not load, or two rewards have one name.
+        MmrlError: the processes, or a model that scores, do not start.
     """
 
     def __init__(
@@ -75,15 +80,20 @@ class RewardRunner:
     ) -> None:
         self._max_failure_rate = runner.max_failure_rate
         self._secrets = secret_values([config.model_dump() for config in configs])
-        self._parts = [_part_of_config(config) for config in configs] + [_part_of_function(f) for f in functions]
+        self._parts = [_part_of_config(config, runner) for config in configs]
+        self._parts += [_part_of_function(function) for function in functions]
         _check_names(self._parts)
         self._isolated = [part for part in self._parts if part.source is not None]
+        self._serviced = [part for part in self._parts if part.service is not None]
+        self._services = [part.service for part in self._serviced if part.service is not None]
         self._started: list[RolloutGroup] = []
-        self._stream: JobStream | None = None
+        self._stream: JoinedStream | None = None
         self._pool: RewardPool | None = None
-        if self._isolated:
-            sources = tuple(part.source for part in self._isolated if part.source is not None)
-            self._pool = RewardPool(Setup(sources, runner.workers, runner.memory_mb * 2**20))
+        try:
+            self._open(runner)
+        except BaseException:
+            self.close()
+            raise
 
     def start(self, group: RolloutGroup) -> None:
         """Begin with a group whose responses are all there, while others are still sampled. The next `score` goes on
@@ -109,12 +119,18 @@ class RewardRunner:
     def score_texts(self, texts: Sequence[tuple[Sample, str]]) -> list[RewardResult]:
         """The same for responses that nobody sampled, to try rewards out. Tokens are counted as one for every four
         bytes; no share of failures is too large."""
-        items = [RewardItem(sample, text, num_tokens=-(-len(text.encode()) // 4)) for sample, text in texts]
-        self._started, self._stream = [], None
-        stream = self._new_stream()
-        if stream is not None:
-            stream.add(items)
-        return self._score_items(items, stream, range(len(items)))
+        return self.score_items(
+            [RewardItem(sample, text, num_tokens=-(-len(text.encode()) // 4)) for sample, text in texts]
+        )
+
+    def score_items(self, items: Sequence[RewardItem]) -> list[RewardResult]:
+        """The same for responses whose tokens are known."""
+        return self._score_items(items, self._new_stream_of(items), range(len(items)))
+
+    def score_alone(self, items: Sequence[RewardItem]) -> list[Outcome]:
+        """What the only reward of this runner makes of responses, without weight and total."""
+        ((_, column),) = self._columns(items, self._new_stream_of(items), range(len(items))).items()
+        return column
 
     def close(self) -> None:
         """End the processes, and forget what was started. The runner can still be used: they start again when
@@ -122,6 +138,8 @@ class RewardRunner:
         self._started, self._stream = [], None
         if self._pool is not None:
             self._pool.close()
+        for service in self._services:
+            service.close()
 
     def __enter__(self) -> RewardRunner:
         return self
@@ -129,11 +147,29 @@ class RewardRunner:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _new_stream(self) -> JobStream | None:
-        lanes = [Lane(part.batch, part.deadline_s) for part in self._isolated]
-        return None if self._pool is None else JobStream(self._pool, lanes)
+    def _open(self, runner: RewardRunnerConfig) -> None:
+        for service in self._services:
+            service.open()
+        if self._isolated:
+            sources = tuple(part.source for part in self._isolated if part.source is not None)
+            self._pool = RewardPool(Setup(sources, runner.workers, runner.memory_mb * 2**20))
 
-    def _stream_of(self, groups: Sequence[RolloutGroup]) -> tuple[JobStream | None, list[int]]:
+    def _new_stream(self) -> JoinedStream | None:
+        streams: list[JobStream | ServiceStream] = []
+        if self._pool is not None:
+            streams.append(JobStream(self._pool, [Lane(part.batch, part.deadline_s) for part in self._isolated]))
+        if self._services:
+            streams.append(ServiceStream(self._services))
+        return JoinedStream(streams) if streams else None
+
+    def _new_stream_of(self, items: Sequence[RewardItem]) -> JoinedStream | None:
+        self._started, self._stream = [], None
+        stream = self._new_stream()
+        if stream is not None:
+            stream.add(items)
+        return stream
+
+    def _stream_of(self, groups: Sequence[RolloutGroup]) -> tuple[JoinedStream | None, list[int]]:
         """The stream that holds every response of the groups, and the place of each in it."""
         started, stream = self._started, self._stream or self._new_stream()
         self._started, self._stream = [], None
@@ -147,19 +183,26 @@ class RewardRunner:
         return stream, [place for group in groups for place in places[id(group)]]
 
     def _score_items(
-        self, items: Sequence[RewardItem], stream: JobStream | None, places: Sequence[int]
+        self, items: Sequence[RewardItem], stream: JoinedStream | None, places: Sequence[int]
     ) -> list[RewardResult]:
         """places: where each item lies in the stream, which runs while the other rewards are computed here."""
         if not items:
             return []
+        columns = self._columns(items, stream, places)
+        rows = zip(*(columns[part.name] for part in self._parts), strict=True)
+        return [_result(self._parts, row, item) for row, item in zip(rows, items, strict=True)]
+
+    def _columns(
+        self, items: Sequence[RewardItem], stream: JoinedStream | None, places: Sequence[int]
+    ) -> dict[str, list[Outcome]]:
+        """The outcomes of each reward, in the order of the items."""
         if stream is not None:
             stream.flush()
         columns = {part.name: attempt(part.local, items) for part in self._parts if part.local is not None}
         if stream is not None:
-            for part, outcomes in zip(self._isolated, stream.collect(), strict=True):
+            for part, outcomes in zip([*self._isolated, *self._serviced], stream.collect(), strict=True):
                 columns[part.name] = [outcomes[place] for place in places]
-        rows = zip(*([self._clean(outcome) for outcome in columns[part.name]] for part in self._parts), strict=True)
-        return [_result(self._parts, row, item) for row, item in zip(rows, items, strict=True)]
+        return {name: [self._clean(outcome) for outcome in column] for name, column in columns.items()}
 
     def _clean(self, outcome: Outcome) -> Outcome:
         """The outcome without secrets of the config: a user's function may put its key into an error."""
@@ -191,16 +234,26 @@ class RewardRunner:
                 )
 
 
-def _part_of_config(config: RewardConfig) -> _Part:
+def _part_of_config(config: RewardConfig, runner: RewardRunnerConfig) -> _Part:
     label = f"reward '{config.part_name}'"
     if isinstance(config, FunctionRewardConfig):
         label += f" ({config.path})"
     veto_total = config.total if isinstance(config, VetoRewardConfig) else None
     part = _Part(config.part_name, config.weight, label, veto_total=veto_total)
+    if has_service(config):
+        return replace(part, service=_build_service(config, runner))
     if not is_isolated(config):
         return replace(part, local=build_reward(config))
     batch = config.batch if isinstance(config, FunctionRewardConfig) else None
     return replace(part, source=RewardSource(config=config), deadline_s=deadline_s(config), batch=batch or 1)
+
+
+def _build_service(config: RewardConfig, runner: RewardRunnerConfig) -> Service:
+    if config.inner:
+        return StagedReward(config, lambda inner: RewardRunner([inner], runner))
+    service = build_reward(config)
+    assert isinstance(service, Service)
+    return service
 
 
 def _part_of_function(function: Callable[..., Any]) -> _Part:

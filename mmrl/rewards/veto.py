@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mmrl.config.reward import VetoRewardConfig
 from mmrl.rewards.base import Reward, RewardItem, Score
-from mmrl.rewards.combine import InnerReward, combined
+from mmrl.rewards.combine import Build, InnerReward, combined
 
 
 class VetoReward(Reward):
@@ -14,8 +14,8 @@ class VetoReward(Reward):
     weight: nobody knows whether it would have passed.
     """
 
-    def __init__(self, config: VetoRewardConfig) -> None:
-        self._reward = InnerReward(config.reward)
+    def __init__(self, config: VetoRewardConfig, build: Build | None = None) -> None:
+        self._reward = InnerReward(config.reward, build)
         self._at_least = config.at_least
 
     def score(self, item: RewardItem) -> Score:

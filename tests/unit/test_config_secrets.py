@@ -8,7 +8,7 @@ import pytest
 from config_files import write_config
 
 from mmrl.config import dump_yaml, load_config, plain_config
-from mmrl.config.secrets import REDACTED, is_secret_key, redact
+from mmrl.config.secrets import REDACTED, is_secret_key, redact, referenced_variable, secret_values
 from mmrl.errors import ConfigError
 
 KEY = "fake-key-1234567890"
@@ -48,10 +48,31 @@ def test_other_keys_are_no_secrets(key: str) -> None:
     assert not is_secret_key(key)
 
 
-def test_every_key_of_a_run_config_is_shown() -> None:
+def test_every_key_of_a_run_config_is_shown_but_those_that_take_references() -> None:
     from mmrl.config.schema import known_keys
 
-    assert [key for key in known_keys() if is_secret_key(key.rpartition(".")[2])] == []
+    names = {key.rpartition(".")[2] for key in known_keys()}
+    assert {name for name in names if is_secret_key(name)} == {"api_key"}
+
+
+def test_a_reference_is_shown_and_what_it_stands_for_is_a_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    reward = "reward=[{type: judge, model: m, api_key: 'env:JUDGE_KEY'}]"
+    loaded = load_config(write_config(tmp_path), [reward])
+    saved = tmp_path / "saved.yaml"
+    saved.write_text(dump_yaml(loaded.config))
+    assert load_config(saved).config == loaded.config
+    assert "env:JUDGE_KEY" in repr(loaded.config)
+    assert secret_values(loaded.config.model_dump()) == {KEY}
+    assert referenced_variable(f"env:{KEY} ") is None
+
+
+def test_a_key_written_into_a_config_is_refused_and_not_shown(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="write `env:NAME`") as error:
+        load_config(write_config(tmp_path), [f"reward=[{{type: judge, model: m, api_key: {KEY}}}]"])
+    assert KEY not in str(error.value)
 
 
 def test_secrets_reach_the_reward_but_no_output(tmp_path: Path) -> None:

@@ -1,0 +1,122 @@
+"""Combinations that hold a service (`gate` over a judge, say), scored stage by stage.
+
+A judge inside a gate must be asked beside the others and not one response at a time, and `math` beside it still belongs
+into the pool. So the combination first runs over all responses with inner rewards that know nothing; what it asks of
+each of them is scored in one go, by a runner of that reward alone; then it runs again on those, until all are scored.
+A gate never asks for what it does not pay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from mmrl.config.reward import RewardBase
+from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
+from mmrl.rewards.outcome import Outcome, outcome_from
+from mmrl.rewards.service import Service
+
+if TYPE_CHECKING:
+    from mmrl.rewards.runner import RewardRunner
+
+
+class _NotYet(Exception):
+    """An inner reward was asked for something that it does not know yet."""
+
+
+class StagedReward(Service):
+    """new_runner: makes a runner of one inner reward."""
+
+    def __init__(self, config: RewardBase, new_runner: Callable[[Any], RewardRunner]) -> None:
+        from mmrl.rewards.registry import combine
+
+        self._inner: list[_Awaited] = []
+
+        def build(inner: RewardBase) -> Reward:
+            self._inner.append(_Awaited(new_runner(inner)))
+            return self._inner[-1]
+
+        self._combination = combine(config, build)
+        self._waiting: list[tuple[RewardItem, Future[Outcome]]] = []
+        self._thread: ThreadPoolExecutor | None = None
+
+    def submit(self, items: Sequence[RewardItem]) -> list[Future[Outcome]]:
+        futures: list[Future[Outcome]] = [Future() for _ in items]
+        self._waiting += zip(items, futures, strict=True)
+        return futures
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._thread = self._thread or ThreadPoolExecutor(1)
+            self._thread.submit(self._score_all, self._waiting)
+            self._waiting = []
+
+    def close(self) -> None:
+        for _, future in self._waiting:
+            future.cancel()
+        self._waiting = []
+        for inner in self._inner:
+            inner.close()
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+    def _score_all(self, waiting: Sequence[tuple[RewardItem, Future[Outcome]]]) -> None:
+        try:
+            while waiting:
+                waiting = [pair for pair in waiting if not self._settle(*pair)]
+                for inner in self._inner:
+                    inner.fetch()
+        except BaseException as error:
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(error)
+        finally:
+            for inner in self._inner:
+                inner.forget()
+
+    def _settle(self, item: RewardItem, future: Future[Outcome]) -> bool:
+        """Whether all was known that the combination asked for."""
+        try:
+            score: Score | RewardFailure = self._combination.score(item)
+        except _NotYet:
+            return False
+        except RewardFailure as failure:
+            score = failure
+        future.set_result(outcome_from(score, ms=sum(inner.ms(item) for inner in self._inner)))
+        return True
+
+
+class _Awaited(Reward):
+    """An inner reward that notes what it is asked, and knows it once it was fetched. Responses are told apart by
+    identity."""
+
+    def __init__(self, runner: RewardRunner) -> None:
+        self._runner = runner
+        self._known: dict[int, Outcome] = {}
+        self._wanted: dict[int, RewardItem] = {}
+
+    def score(self, item: RewardItem) -> Score:
+        outcome = self._known.get(id(item))
+        if outcome is None:
+            self._wanted[id(item)] = item
+            raise _NotYet
+        if outcome.error is not None:
+            raise RewardFailure(outcome.error)
+        return Score(outcome.value, outcome.extracted, outcome.explanation, outcome.extras)
+
+    def fetch(self) -> None:
+        items = list(self._wanted.values())
+        self._wanted = {}
+        self._known |= zip(map(id, items), self._runner.score_alone(items), strict=True)
+
+    def ms(self, item: RewardItem) -> float:
+        outcome = self._known.get(id(item))
+        return 0.0 if outcome is None else outcome.ms
+
+    def forget(self) -> None:
+        self._known, self._wanted = {}, {}
+
+    def close(self) -> None:
+        self._runner.close()
