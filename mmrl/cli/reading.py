@@ -16,7 +16,7 @@ MapOption = Annotated[
         "--map",
         metavar="FIELD=COLUMN",
         show_default=False,
-        help='Take FIELD (prompt, images, answer, …) from COLUMN, such as answer=meta.label, or prompt="the same text".',
+        help='Take FIELD (prompt, images, answer, …) from COLUMN, such as answer=meta.label, or prompt="one text".',
     ),
 ]
 ImagesFirstOption = Annotated[

@@ -77,6 +77,11 @@ def normalise(image: Image.Image) -> Image.Image:
 def _open(data: bytes) -> Image.Image:
     if not data:
         raise DataError("the image is empty (0 bytes)")
+    if data[4:8] == b"ftyp":
+        raise DataError(
+            f"a HEIC or AVIF image (brand {data[8:12].decode('latin-1')!r}), which is not read; save it as JPEG or PNG "
+            "(an iPhone takes JPEG with Settings, Camera, Formats, Most Compatible)"
+        )
     try:
         opened = Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
@@ -116,7 +116,11 @@ def _of_layout(
 
 
 def _hub_source(part: HubSplit, options: ReadOptions) -> Source:
-    return Source(check_split_name(part.split), Path(part.name), Path.cwd(), (part,), options)
+    """`datasets` names images of a local folder by absolute paths, so that folder is allowed."""
+    if part.folder is not None:
+        options = replace(options, roots=(*options.roots, part.folder))
+    root = part.folder or Path.cwd()
+    return Source(check_split_name(part.split), Path(part.name), root, (part,), options)
 
 
 def _siblings(path: Path) -> list[str]:

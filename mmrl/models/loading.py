@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
-from pathlib import Path
+import pickle
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
@@ -92,6 +94,11 @@ def _ask(path: str, load: Any, **arguments: Any) -> Any:
     """What transformers loads from `path`, its errors turned into one that says what to do."""
     try:
         return load(path, **arguments)
+    except pickle.UnpicklingError as error:
+        raise ModelError(
+            f"model {path}: its weights lie in a pickle that holds more than tensors, which could run code and is not "
+            "loaded; save the model again with save_pretrained, as safetensors"
+        ) from error
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         if Path(path).is_dir():
@@ -122,6 +129,25 @@ def _check_files(folder: Path, family: Family) -> None:
             f"model {folder} has no {', no '.join(lacking)}; copy the missing files from the model that it was made "
             "from, or save its processor there with save_pretrained"
         )
+    for index in folder.glob("*.index.json"):
+        _check_shard_index(index)
+
+
+def _check_shard_index(index: Path) -> None:
+    """Raises ModelError for an index of shards that names a file outside its folder."""
+    try:
+        names = set(json.loads(index.read_bytes())["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(
+            f"{index}: no index of shards that can be read: it needs `weight_map`, a map of weights to files"
+        ) from error
+    for name in names:
+        parts = PurePosixPath(str(name).replace("\\", "/"))
+        if not isinstance(name, str) or parts.is_absolute() or ".." in parts.parts or PureWindowsPath(name).drive:
+            raise ModelError(
+                f"{index}: names the shard {str(name)[:200]!r}, which leads out of the model's folder; only files "
+                "inside are loaded: get the model again from where it was made"
+            )
 
 
 def _without_sampling_defaults(generation_config: GenerationConfig | None) -> GenerationConfig:

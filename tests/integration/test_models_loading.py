@@ -147,3 +147,45 @@ def test_a_folder_in_the_hubs_older_layout_loads(load, folder, tiny_model):
     assert policy.prompts.prepare(prompt).token_ids == expected.prompts.prepare(prompt).token_ids
     hidden = [one.prefill([one.prompts.prepare(prompt)]).last_hidden for one in (policy, expected)]
     assert torch.equal(*hidden)
+
+
+@pytest.mark.parametrize(
+    "shard", ["../other.safetensors", "/etc/other.safetensors", "C:\\other.safetensors", "a/../../b"]
+)
+def test_x11_a_shard_index_that_points_outside_its_folder_is_refused(load, folder, shard):
+    weights = load_file(folder / "model.safetensors")
+    save_file(weights, folder.parent / "other.safetensors", metadata={"format": "pt"})
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    index = {"metadata": {}, "weight_map": dict.fromkeys(weights, shard)}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelError, match=r"model.safetensors.index.json: names the shard .* leads out of the model's"):
+        load(folder)
+
+
+def test_x11_a_shard_index_inside_its_folder_loads_and_a_damaged_one_is_refused(load, folder):
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00001.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(
+        json.dumps({"metadata": {}, "weight_map": dict.fromkeys(weights, "model-00001-of-00001.safetensors")})
+    )
+    assert load(folder).hf is not None
+    index.write_text("[]")
+    with pytest.raises(ModelError, match="no index of shards that can be read"):
+        load(folder)
+
+
+class TouchesMarker:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return open, (str(self.marker), "w")
+
+
+def test_x04_weights_in_a_pickle_that_runs_code_are_refused_and_nothing_runs(load, folder, tmp_path):
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": TouchesMarker(tmp_path / "marker")}, folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="a pickle that holds more than tensors"):
+        load(folder)
+    assert not (tmp_path / "marker").exists()

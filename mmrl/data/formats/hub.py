@@ -10,12 +10,14 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from mmrl.data.rows import RawRow, RowError, RowProblem
 from mmrl.errors import DataError, MmrlError, NotFoundError
 
 PREFIX = "hf://"
+MAX_DOWNLOAD_BYTES = 64 * 2**20
 _PARTS = re.compile(r"(?P<name>[^@:]+)(:(?P<config>[^@:/]+))?(@(?P<split>[A-Za-z0-9._-]+))?")
 
 
@@ -31,6 +33,11 @@ class HubSplit:
     @property
     def is_local(self) -> bool:
         return self.repository.startswith((".", "/", "~"))
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a local one."""
+        return Path(self.repository).expanduser().absolute() if self.is_local else None
 
 
 def is_hub_address(text: str) -> bool:
@@ -65,12 +72,34 @@ def read(at: HubSplit) -> Iterator[RawRow | RowError]:
     while (values := _ask(at, next, iterator, None)) is not None:
         number += 1
         try:
-            yield RawRow(number, with_class_names(dict(values), names), at.name)
+            filled = {column: _ask(at, _with_bytes, value, at) for column, value in values.items()}
+            yield RawRow(number, with_class_names(filled, names), at.name)
         except RowProblem as problem:
             yield RowError(at.name, number, problem.field, problem.message)
 
 
+def _with_bytes(value: Any, at: HubSplit) -> Any:
+    """An image that `datasets` names by an address inside the data set itself gets its bytes; all else stays."""
+    if isinstance(value, list):
+        return [_with_bytes(item, at) for item in value]
+    path = value.get("path") if isinstance(value, dict) and value.get("bytes", "") is None else None
+    if not isinstance(path, str) or not _is_own_address(path, at):
+        return value
+    import fsspec
+
+    with fsspec.open(path, "rb") as file:
+        return {"bytes": file.read(MAX_DOWNLOAD_BYTES + 1), "path": None}
+
+
+def _is_own_address(path: str, at: HubSplit) -> bool:
+    home = f"{at.folder}/" if at.folder else f"{PREFIX}datasets/{at.repository}@"
+    inner = path.rpartition("::")[2]
+    return "://" in path and inner.startswith(home) and ".." not in path
+
+
 def _split_names(at: HubSplit) -> list[str]:
+    if at.folder and not at.folder.is_dir():
+        raise NotFoundError(f"{at.name}: no such folder {at.folder}")
     if saved := _saved_folder(at):
         return list(saved)
     library = _library()
@@ -99,7 +128,7 @@ def _saved_folder(at: HubSplit) -> Any:
 
 
 def _path(at: HubSplit) -> str:
-    return os.path.expanduser(at.repository)
+    return str(at.folder or at.repository)
 
 
 def _library() -> Any:

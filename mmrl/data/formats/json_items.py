@@ -99,7 +99,7 @@ class JsonItems:
         unread = len(self._buffer) - self._at
         if unread > MAX_ITEM_CHARACTERS:
             raise DataError(
-                f"{self._path}:{self._line_at(self._at)}: one item is longer than {MAX_ITEM_CHARACTERS >> 20} Mi characters; "
+                f"{self._path}:{self._line_at(self._at)}: an item of more than {MAX_ITEM_CHARACTERS:,} characters; "
                 "put its images into files beside the data"
             )
         try:
