@@ -57,6 +57,8 @@ class GroupBatch:
     old_entropy: the same, in nats; of each token under the policy at the start of the update.
     values, returns: the same of a critic: what it expected before each token, and what it should have.
     succeeded: (B,) float32, 1 where the response did its task; None where no loss asks for it.
+    sample_ids: (P,) ids of the samples that the prompts are of, and row_numbers: (B,) int64, the place of each row in
+        the batch that it was selected from; both None for a batch that was not built from rollouts.
     """
 
     prompts: tuple[PreparedPrompt, ...]
@@ -72,6 +74,8 @@ class GroupBatch:
     values: Tensor | None = None
     returns: Tensor | None = None
     succeeded: Tensor | None = None
+    sample_ids: tuple[str, ...] | None = None
+    row_numbers: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
@@ -111,6 +115,8 @@ class GroupBatch:
             values=cut(self.values),
             returns=cut(self.returns),
             succeeded=None if self.succeeded is None else self.succeeded[rows],
+            sample_ids=None if self.sample_ids is None else tuple(self.sample_ids[i] for i in kept_prompts.tolist()),
+            row_numbers=None if self.row_numbers is None else self.row_numbers[rows],
         )
 
     def select_prompts(self, first: int, last: int) -> GroupBatch:
@@ -131,6 +137,8 @@ def build_group_batch(prompts: Sequence[PreparedPrompt], responses: Sequence[Seq
         response_mask=torch.zeros(len(rows), width),
         response_lengths=torch.tensor([len(row.token_ids) for row in rows], dtype=torch.int64),
         sampler_logprobs=torch.zeros(len(rows), width),
+        sample_ids=tuple(group[0].sample_id if group else "" for group in responses),
+        row_numbers=torch.arange(len(rows)),
     )
     for index, row in enumerate(rows):
         length = len(row.token_ids)

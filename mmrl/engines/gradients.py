@@ -16,13 +16,10 @@ from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch, LossOutput
 from mmrl.config.run import TrainConfig
+from mmrl.engines.finite import NotFiniteError
 from mmrl.engines.metric_sums import MetricSums
 from mmrl.engines.micro_batches import num_forwarded_tokens, num_real_tokens, split_by_tokens
 from mmrl.engines.optimizer import gradient_norm
-
-
-class NotFiniteError(Exception):
-    """A loss or the gradient is NaN or infinite; the actor says in which step."""
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,15 @@ from itertools import islice
 
 import torch
 
-from mmrl.batch import PreparedPrompt
+from mmrl.batch import PreparedPrompt, build_group_batch
 from mmrl.calls import logged_call
 from mmrl.config.run import RolloutConfig
 from mmrl.engines.base import NamedWeights, OnGroup, RolloutStats, SamplingParams
 from mmrl.engines.decoding import ResponseRow, Responses, decode, join
+from mmrl.engines.finite import NotFiniteError
 from mmrl.engines.load_weights import load_named_weights
 from mmrl.engines.sampling import check_params, group_seeds
-from mmrl.errors import ConfigError, MmrlError, ModelError, RunFailedError
+from mmrl.errors import ConfigError, MmrlError, ModelError
 from mmrl.models.flops import forward_flops
 from mmrl.models.policy import PolicyModel, Prefix
 from mmrl.types import Rollout, RolloutGroup, Sample
@@ -81,7 +82,7 @@ class HfRollout:
         """`num_responses` rollouts for each sample, in order; see `engines.base.RolloutEngine`. Groups are finished
         wave by wave.
 
-        Raises ConfigError for params that cannot be sampled with, RunFailedError if the model's log-probabilities are
+        Raises ConfigError for params that cannot be sampled with, NotFiniteError if the model's log-probabilities are
         no numbers, and whatever preparing a prompt raises.
         """
         policy = self._usable_policy()
@@ -97,6 +98,7 @@ class HfRollout:
                 seeds = list(islice(all_seeds, len(wave)))
                 responses, wave_stats = self._sample(policy, prompts, seeds, params)
                 finished = self._groups(policy, wave, seeds, responses)
+                self._check_logprobs(finished, prompts)
                 groups += finished
                 stats.append(wave_stats)
                 if on_group is not None:
@@ -194,13 +196,18 @@ class HfRollout:
             groups.append(RolloutGroup(sample, tuple(rollouts)))
         return groups
 
+    def _check_logprobs(self, groups: Sequence[RolloutGroup], prompts: Sequence[PreparedPrompt]) -> None:
+        for group, prompt in zip(groups, prompts, strict=True):
+            for rollout in group.rollouts:
+                if not all(map(math.isfinite, rollout.logprobs)):
+                    raise NotFiniteError(
+                        f"sample {group.sample.id}, response {rollout.index}: the model's log-probabilities are not "
+                        f"finite under policy version {self._policy_version}; its weights have diverged. Go on from an "
+                        "earlier checkpoint with a lower optim.lr",
+                        batch=build_group_batch([prompt], [group.rollouts]),
+                    )
+
     def _rollout(self, policy: PolicyModel, sample: Sample, index: int, seed: int, row: ResponseRow) -> Rollout:
-        if not all(map(math.isfinite, row.logprobs)):
-            raise RunFailedError(
-                f"sample {sample.id}, response {index}: the model's log-probabilities are not finite under policy "
-                f"version {self._policy_version}; its weights have diverged. Go on from an earlier checkpoint with a "
-                "lower optim.lr"
-            )
         return Rollout(
             sample_id=sample.id,
             index=index,

@@ -16,7 +16,8 @@ from torch import nn
 from mmrl.batch import GroupBatch
 from mmrl.config.optim import OptimConfig
 from mmrl.config.run import TrainConfig
-from mmrl.engines.gradients import GradientAccumulator, GradientPass, NotFiniteError
+from mmrl.engines.finite import Learner, NotFiniteError, weights_fault
+from mmrl.engines.gradients import GradientAccumulator, GradientPass
 from mmrl.engines.micro_batches import num_real_tokens
 from mmrl.engines.optimizer import (
     build_optimizer,
@@ -26,7 +27,6 @@ from mmrl.engines.optimizer import (
     optimizer_state,
     set_learning_rate,
 )
-from mmrl.errors import RunFailedError
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class Updates:
     total_steps: run steps, over which the learning rate takes its course.
     updates_per_step: optimiser steps in a run step; mini_batches · epochs of `train` if not given. Updates are counted
         by it; `begin_step` sets the count where a run step had another number of them.
-    rate_key: the config key of the learning rate, for what an error advises.
+    rate_key: the config key of the learning rate, for what an error advises. learner: whose updates these are.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Updates:
         total_steps: int,
         updates_per_step: int | None = None,
         rate_key: str = "optim.lr",
+        learner: Learner = "actor",
     ) -> None:
         self.optimizer = build_optimizer(module, optim)
         self._module = module
@@ -59,7 +60,9 @@ class Updates:
         self._total_steps = total_steps
         self._updates_per_step = updates_per_step or train.mini_batches * train.epochs
         self._rate_key = rate_key
+        self._learner = learner
         self._num_updates = 0
+        self._first_of_step = 0
 
     @property
     def step(self) -> int:
@@ -68,7 +71,7 @@ class Updates:
 
     def begin_step(self, step: int) -> None:
         """The next update is the first one of run step `step`, counted from 1."""
-        self._num_updates = (step - 1) * self._updates_per_step
+        self._num_updates = self._first_of_step = (step - 1) * self._updates_per_step
 
     def update(
         self, batch: GroupBatch, objective: Any, before_step: Callable[[], None] | None = None
@@ -80,7 +83,7 @@ class Updates:
         prompt once, and the responses), `padding_share` of the tokens forwarded, and `skipped_steps`: 1 where no token
         was sampled at all, so that there was nothing to learn from; then the objective's metrics and the norm are
         missing.
-        Raises RunFailedError, with the weights unchanged, if a loss or the gradient is not finite.
+        Raises NotFiniteError, with the weights unchanged, if a loss, the gradient or a weight is not finite.
         """
         rate = learning_rate(self.step, self._optim, total_steps=self._total_steps)
         if batch.num_sampled_tokens == 0:
@@ -115,20 +118,29 @@ class Updates:
         self.optimizer.zero_grad()
         try:
             gradients = self._gradients.accumulate(batch, objective)
+            fault = weights_fault(self._trained(), rate=rate, decay=self._optim.weight_decay)
+            if fault is not None:
+                raise NotFiniteError(fault)
             if before_step is not None:
                 before_step()
             clip_gradients(self._module.parameters(), gradients.norm, largest=self._optim.grad_clip)
             set_learning_rate(self.optimizer, rate)
             self.optimizer.step()
         except NotFiniteError as error:
-            raise RunFailedError(
+            raise NotFiniteError(
                 f"step {self.step}, update {self._num_updates + 1}: {error}. The weights were not changed. A lower "
                 f"{self._rate_key}, a longer warm-up or model.dtype float32 may help; rewards that are not finite will "
-                "not"
+                "not",
+                batch=batch,
+                learner=self._learner,
+                update=self._num_updates - self._first_of_step,
             ) from error
         finally:
             self.optimizer.zero_grad()
         return gradients
+
+    def _trained(self) -> list[tuple[str, nn.Parameter]]:
+        return [(name, weight) for name, weight in self._module.named_parameters() if weight.requires_grad]
 
     def _skip(self, batch: GroupBatch, rate: float) -> dict[str, float]:
         logger.warning(

@@ -43,7 +43,7 @@ class Checkpointer:
         best: tuple[float, int] | None = None,
     ) -> None:
         self._config = config
-        self._snapshots = snapshots
+        self.snapshots = snapshots
         self._prompts = prompts
         self._recorder = recorder
         self._total_steps = total_steps
@@ -93,7 +93,7 @@ class Checkpointer:
             best = (value, step)
         state = {"prompts": self._prompts.state(), "best": best, "model": self._model}
         evaluation = {name: entry for name, entry in metrics.items() if name.startswith("eval/")}
-        return self._snapshots.take(step, state=state, metrics=evaluation)
+        return self.snapshots.take(step, state=state, metrics=evaluation)
 
     def _write(self, snapshot: Snapshot) -> int:
         """In the thread. Returns the bytes written."""
@@ -101,7 +101,7 @@ class Checkpointer:
         temporary = final.with_name(f".{final.name}.{os.getpid()}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         try:
-            num_bytes = self._snapshots.write(snapshot, temporary)
+            num_bytes = self.snapshots.write(snapshot, temporary)
             self._take_name(temporary, final)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from mmrl.config import RunConfig
 from mmrl.engines.actor import HfActor
+from mmrl.engines.finite import NotFiniteError
+from mmrl.errors import RunFailedError
 from mmrl.trainer.checkpoints import Checkpointer
 from mmrl.trainer.evaluation import Evaluator
+from mmrl.trainer.faults import write_fault
 from mmrl.trainer.recorder import Recorder
 
 
@@ -37,7 +42,8 @@ class Loop(ABC):
         """
         if first_step == 1 and self.config.eval.at_start:
             self.recorder.begin(0)
-            self.evaluator.evaluate()
+            with self._writing_faults_aside(0):
+                self.evaluator.evaluate()
             self.recorder.end()
         try:
             for step in range(first_step, self.config.train.steps + 1):
@@ -48,15 +54,32 @@ class Loop(ABC):
 
     def _step(self, step: int) -> None:
         self.recorder.begin(step)
-        self.actor.begin_step(step)
+        self.begin_step(step)
         try:
-            with self.recorder.stage("step"):
+            with self._writing_faults_aside(step), self.recorder.stage("step"):
                 self.one_step(step)
                 self.evaluator.evaluate_if_due(step)
             self.close_step()
         finally:
             self.recorder.end()
         self.checkpointer.save_if_due(step)
+
+    def begin_step(self, step: int) -> None:
+        """The updates that follow belong to this step; learning rates go by it."""
+        self.actor.begin_step(step)
+
+    @contextmanager
+    def _writing_faults_aside(self, step: int) -> Iterator[None]:
+        """A number that is not finite stops the run with what it came from written down."""
+        try:
+            yield
+        except NotFiniteError as error:
+            path = write_fault(error, step, snapshots=self.checkpointer.snapshots, recorder=self.recorder)
+            if path is None:
+                raise
+            raise RunFailedError(
+                f"{error}. What it came from is written down: `mmrl train --replay {path}` shows where it begins"
+            ) from error
 
     @abstractmethod
     def one_step(self, step: int) -> None:

@@ -13,6 +13,7 @@ from mmrl.config import RunConfig
 from mmrl.data.stream import PromptStream
 from mmrl.engines.base import RolloutEngine
 from mmrl.engines.critic import HfCritic
+from mmrl.engines.finite import check_batch
 from mmrl.engines.reference import Reference
 from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
@@ -80,6 +81,7 @@ class OnlineLoop(Loop):
             update = self.old_logprobs(update, context)
             update = self.values(update, context)
             update = self.advantages(update, context)
+            check_batch(update.batch)
             self.update_critic(update)
             if self.policy_moves(step):
                 self.update_actor(update)
@@ -116,7 +118,7 @@ class OnlineLoop(Loop):
                 self.sampled.num_rounds += 1
         finally:
             self.recorder.add(self.sampled.metrics())
-        if len(kept) < wanted and rounds > 1:
+        if 0 < len(kept) < wanted and rounds > 1:
             self.recorder.warn(
                 f"after {rounds} rounds of sampling only {len(kept)} of {wanted} groups have something to learn from; "
                 "the update goes on with these"
