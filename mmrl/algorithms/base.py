@@ -24,7 +24,7 @@ from torch import Tensor
 from mmrl.algorithms.aggregation import UpdateCounts
 from mmrl.algorithms.correction import prepare_update
 from mmrl.algorithms.kl import kl_estimate
-from mmrl.algorithms.objective import PolicyObjective
+from mmrl.algorithms.objective import LossTerm, PolicyObjective
 from mmrl.algorithms.policy_losses import PolicyLoss, PolicyTokens, configured_loss, ppo_clip_loss
 from mmrl.algorithms.selection import Selection, scores_of, select_groups
 from mmrl.algorithms.steering import EntropyWeight, KlWeight
@@ -131,7 +131,12 @@ class Algorithm(ABC, Generic[ConfigT]):
             first_update=first_update,
             kl_coef=self.kl_weight.value,
             entropy_weight=self.entropy_weight,
+            extra_terms=self.extra_terms(mini_batch),
         )
+
+    def extra_terms(self, mini_batch: GroupBatch) -> Sequence[LossTerm]:
+        """Terms of the loss of one update beside those that all algorithms know."""
+        return ()
 
     def observe(self, metrics: Mapping[str, float], *, num_responses: int) -> dict[str, float]:
         """Steers the weights by the metrics of a step's update; returns, as metrics, those that it was made with."""

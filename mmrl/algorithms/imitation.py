@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mmrl.algorithms.objective import PolicyObjective
-from mmrl.batch import GroupBatch, LossOutput, TokenStats
+from mmrl.batch import GroupBatch, TokenStats
 
 
-class ImitationObjective:
-    """policy objective + coef * mean of -log pi over the sampled tokens of succeeded responses (VAPO, 2504.05118).
+class ImitationTerm:
+    """coef * mean of -log pi over the sampled tokens of succeeded responses (VAPO, arXiv 2504.05118).
 
     batch: the whole update, with `succeeded`; the mean is over its tokens, whatever the micro-batches.
     """
 
-    def __init__(self, policy: PolicyObjective, batch: GroupBatch, *, coef: float) -> None:
-        self.needs_entropy = policy.needs_entropy
-        self._policy = policy
+    name = "actor/imitation_loss"
+
+    def __init__(self, batch: GroupBatch, *, coef: float) -> None:
         self._coef = coef
         self._num_tokens = int(_tokens_to_imitate(batch).sum())
 
-    def __call__(self, micro_batch: GroupBatch, stats: TokenStats) -> LossOutput:
-        output = self._policy(micro_batch, stats)
+    def __call__(self, micro_batch: GroupBatch, stats: TokenStats) -> Tensor:
         counted = _tokens_to_imitate(micro_batch).to(stats.logprobs.device)
-        loss = -self._coef * (stats.logprobs * counted).sum() / max(self._num_tokens, 1)
-        total, share = output.sums["actor/loss"]
-        sums = {
-            **output.sums,
-            "actor/imitation_loss": (float(loss.detach()), share),
-            "actor/loss": (total + float(loss.detach()), share),
-        }
-        return LossOutput(loss=output.loss + loss, sums=sums, maxima=output.maxima)
+        return -self._coef * (stats.logprobs * counted).sum() / max(self._num_tokens, 1)
 
 
 def _tokens_to_imitate(batch: GroupBatch) -> Tensor:

@@ -6,7 +6,8 @@ over all micro-batches of the update is the loss of the update.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from torch import Tensor
 
@@ -20,12 +21,23 @@ from mmrl.batch import GroupBatch, LossOutput, TokenStats
 from mmrl.config.algorithm import PolicyGradientConfig
 
 
+class LossTerm(Protocol):
+    """A term of the loss beside those that all algorithms know; `name` is the metric of its part of the loss."""
+
+    name: str
+
+    def __call__(self, micro_batch: GroupBatch, stats: TokenStats) -> Tensor:
+        """The micro-batch's part of the update's term, a scalar."""
+        ...
+
+
 class PolicyObjective:
     """The objective of one update.
 
     counts: of the whole update. first_update: no optimiser step has been made since the responses were sampled, so
     old logprobs may be absent and the KL term needs no importance weight.
     kl_coef, entropy_weight: the weights of the two terms as they are now, which may differ from the config's.
+    extra_terms: further terms of the loss.
     """
 
     def __init__(
@@ -37,6 +49,7 @@ class PolicyObjective:
         first_update: bool,
         kl_coef: float,
         entropy_weight: EntropyWeight,
+        extra_terms: Sequence[LossTerm] = (),
     ) -> None:
         self.needs_entropy = entropy_weight.is_used
         self._entropy_coef = entropy_weight.value
@@ -45,6 +58,7 @@ class PolicyObjective:
         self._policy_loss = policy_loss
         self._counts = counts
         self._first_update = first_update
+        self._extra_terms = extra_terms
 
     def __call__(self, micro_batch: GroupBatch, stats: TokenStats) -> LossOutput:
         """The micro-batch's part of the loss and its metrics. Its rows are whole responses, in any order."""
@@ -59,6 +73,10 @@ class PolicyObjective:
         _add_ratio_metrics(metrics, tokens)
         loss = loss + self._kl_term(micro_batch, tokens, weights, metrics)
         loss = loss + self._entropy_term(stats, tokens, weights, metrics)
+        for extra in self._extra_terms:
+            term = extra(micro_batch, stats)
+            metrics.part(extra.name, term)
+            loss = loss + term
         metrics.part("actor/loss", loss)
         return metrics.output(loss)
 

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.gae import length_adaptive_lambda
-from mmrl.algorithms.imitation import ImitationObjective
-from mmrl.algorithms.objective import PolicyObjective
+from mmrl.algorithms.imitation import ImitationTerm
+from mmrl.algorithms.objective import LossTerm
 from mmrl.algorithms.outcome import failed
 from mmrl.algorithms.token_level import CriticAlgorithm
 from mmrl.batch import GroupBatch
@@ -29,16 +29,14 @@ from mmrl.types import ScoredGroup
 class VapoAlgorithm(CriticAlgorithm[VapoConfig]):
     def complete(self, groups: Sequence[ScoredGroup], batch: GroupBatch) -> GroupBatch:
         """Advantages, returns, and which responses are right."""
-        succeeded = torch.tensor([float(not failed(reward)) for group in groups for reward in group.rewards])
+        succeeded = torch.tensor(
+            [float(not failed(reward, self.shaping_parts)) for group in groups for reward in group.rewards]
+        )
         return super().complete(groups, batch).with_(succeeded=succeeded.to(batch.response_mask))
 
-    def objective(
-        self, mini_batch: GroupBatch, *, response_limit: int, first_update: bool
-    ) -> PolicyObjective | ImitationObjective:
-        policy = super().objective(mini_batch, response_limit=response_limit, first_update=first_update)
-        if self.config.imitation_coef == 0:
-            return policy
-        return ImitationObjective(policy, mini_batch, coef=self.config.imitation_coef)
+    def extra_terms(self, mini_batch: GroupBatch) -> Sequence[LossTerm]:
+        coef = self.config.imitation_coef
+        return [ImitationTerm(mini_batch, coef=coef)] if coef > 0 else []
 
     def policy_lambda(self, lengths: Tensor) -> Tensor:
         if self.config.length_alpha is None:
