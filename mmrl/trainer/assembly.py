@@ -55,7 +55,7 @@ def build_online_loop(
     train, held_out = _fitted(config, policy, data, recorder)
     prompts = _stream(config, train, config.rollout.prompts_per_step, point)
     actor = _actor(config, policy, temperature=config.rollout.temperature)
-    critic = _critic(config, policy, store) if config.algorithm.needs_critic else None
+    critic = build_critic(config, policy, store) if config.algorithm.needs_critic else None
     parts = {"actor": actor, "algorithm": algorithm, "stages": stages} | ({} if critic is None else {"critic": critic})
     parts = _restored(parts, recorder, point)
     with ExitStack() as stack:
@@ -165,7 +165,7 @@ def _actor(config: RunConfig, policy: PolicyModel, *, temperature: float) -> HfA
     return HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=steps)
 
 
-def _critic(config: RunConfig, policy: PolicyModel, store: ImageStore) -> HfCritic:
+def build_critic(config: RunConfig, policy: PolicyModel, store: ImageStore) -> HfCritic:
     """A copy of the policy, or the model of `critic.model`, with a value head; see `engines.critic`."""
     critic = config.critic or CriticConfig()
     freeze = config.model.freeze if critic.freeze is None else critic.freeze
