@@ -14,8 +14,21 @@ OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings that replace the file's."),
 ]
-RunDirOption = Annotated[
-    Path, typer.Option("--run-dir", metavar="DIR", show_default=False, help="Folder of the run; made if missing.")
+OptionalConfigArgument = Annotated[
+    str | None, typer.Argument(metavar="CONFIG", show_default=False, help="A YAML file, or a run directory.")
+]
+OptionalRunDirOption = Annotated[
+    Path | None,
+    typer.Option("--run-dir", metavar="DIR", show_default=False, help="Folder of the run; made if missing."),
+]
+ReplayOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--replay",
+        metavar="FILE",
+        show_default=False,
+        help="The fault.json in RUN/attempt-N/faults/step-NNNNNN, which a run wrote when a number was not finite.",
+    ),
 ]
 ResumeOption = Annotated[
     str,

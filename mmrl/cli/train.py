@@ -5,27 +5,48 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmrl.cli.arguments import ConfigArgument, OverridesArgument, ResumeOption, RunDirOption
+import typer
+
+from mmrl.cli.arguments import (
+    OptionalConfigArgument,
+    OptionalRunDirOption,
+    OverridesArgument,
+    ReplayOption,
+    ResumeOption,
+)
 from mmrl.cli.failures import run_under_way
 from mmrl.cli.logs import VerboseOption
 from mmrl.cli.output import JsonOption, note, print_json, print_table
+from mmrl.errors import EXIT_RUN_FAILED, ConfigError
 
 if TYPE_CHECKING:
     from mmrl.config import LoadedConfig
 
 
 def train(
-    config: ConfigArgument,
-    run_dir: RunDirOption,
+    config: OptionalConfigArgument = None,
     overrides: OverridesArgument = None,
+    run_dir: OptionalRunDirOption = None,
     resume: ResumeOption = "auto",
+    replay: ReplayOption = None,
     verbose: VerboseOption = 0,
     json: JsonOption = False,
 ) -> None:
-    """Train a config in a run directory that you name; goes on from what is there."""
+    """Train a config in a run directory that you name; goes on from what is there.
+
+    With --replay FILE, without CONFIG and --run-dir: repeat the update that a run was stopped on by a number that is
+    not finite, and tell where the first one arises; ends with exit code 6 if it does so again. KEY=VALUE changes its
+    settings.
+    """
+    if replay is not None:
+        replay_and_tell(replay, [word for word in (config, *(overrides or ())) if word is not None], json=json)
+        return
     from mmrl.config import load_config
 
-    train_and_tell(load_config(config, overrides or ()), run_dir.expanduser(), resume=resume, json=json)
+    if config is None or run_dir is None:
+        missing = "CONFIG" if config is None else "--run-dir DIR"
+        raise ConfigError(f"mmrl train: {missing} is missing; give CONFIG --run-dir DIR, or --replay FILE")
+    train_and_tell(load_config(Path(config), overrides or ()), run_dir.expanduser(), resume=resume, json=json)
 
 
 def train_and_tell(loaded: LoadedConfig, run_dir: Path, *, resume: str, json: bool) -> None:
@@ -41,3 +62,16 @@ def train_and_tell(loaded: LoadedConfig, run_dir: Path, *, resume: str, json: bo
         return
     rows = [("run_dir", result.run_dir), ("steps", result.steps), *sorted(result.metrics.items())]
     print_table(rows, ["name", "value"])
+
+
+def replay_and_tell(path: Path, overrides: list[str], *, json: bool) -> None:
+    """Repeat an update that was stopped and print where it goes wrong; exit code 6 where it does."""
+    from mmrl.trainer.replay import replay
+
+    result = replay(path.expanduser(), overrides)
+    if json:
+        print_json(result.to_json())
+    else:
+        print("\n".join(result.lines))
+    if result.is_reproduced:
+        raise typer.Exit(EXIT_RUN_FAILED)

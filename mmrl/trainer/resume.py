@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,9 +64,13 @@ class ResumePoint:
             say(f"checkpoint {self.folder.name} has a state of {', '.join(unused)}, which this config does not use")
 
 
-def newest_whole_checkpoint(run_dir: Path, *, say: Say = lambda text: None) -> ResumePoint | None:
+def newest_whole_checkpoint(
+    run_dir: Path, *, before_step: float = math.inf, say: Say = lambda text: None
+) -> ResumePoint | None:
     """The newest checkpoint whose files are all as its manifest says; `say` is told of each that is passed over."""
-    for folder in sorted(_folders(run_dir).values(), reverse=True):
+    for step, folder in sorted(_folders(run_dir).items(), reverse=True):
+        if step >= before_step:
+            continue
         fault = find_fault(folder)
         if fault is None:
             return _point(folder)
@@ -98,6 +103,14 @@ def named_checkpoint(path: Path, run_dir: Path, *, config_yaml: str) -> ResumePo
         conflict = identity_conflict((folder / layout.CONFIG_FILE).read_text(), config_yaml, except_for=("name",))
         if conflict is not None:
             raise ConflictError(f"--resume: {folder} is of another config: {conflict}; name a checkpoint of this one")
+    return _point(folder)
+
+
+def open_checkpoint(folder: Path) -> ResumePoint:
+    """A checkpoint anywhere. Raises DataError for one that is not whole."""
+    fault = find_fault(folder)
+    if fault is not None:
+        raise DataError(f"checkpoint {folder} is damaged: {fault}")
     return _point(folder)
 
 

@@ -1,0 +1,116 @@
+"""`mmrl train --replay`: an update that was stopped, once more, on the weights that it was stopped on.
+
+The batch and the run as it stood lie in the fault's folder (`faults`); the update runs as it ran, with every module,
+token and term of the loss looked at (`locate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from mmrl.algorithms import Algorithm, build_algorithm
+from mmrl.algorithms.sft import SftObjective
+from mmrl.batch import GroupBatch
+from mmrl.config import RunConfig
+from mmrl.data.images import ImageStore
+from mmrl.engines.actor import HfActor
+from mmrl.engines.base import Objective
+from mmrl.engines.finite import NotFiniteError
+from mmrl.errors import DataError
+from mmrl.models.policy import load_policy
+from mmrl.runs import layout
+from mmrl.trainer.assembly import build_critic
+from mmrl.trainer.faults import CHECKPOINT_FOLDER, Fault, read_fault
+from mmrl.trainer.locate import Locator, Place
+from mmrl.trainer.resume import ResumePoint, newest_whole_checkpoint, open_checkpoint
+from mmrl.trainer.state import RandomState, stateful
+
+
+@dataclass(frozen=True)
+class Replay:
+    """What a replay found. error: the message of the update that failed again; None where all was finite this time.
+
+    places: the first of each kind of place that was not finite, in the order in which they came. weights: whose.
+    """
+
+    fault: Fault
+    error: str | None
+    places: tuple[Place, ...]
+    weights: str
+
+    @property
+    def is_reproduced(self) -> bool:
+        return bool(self.error or self.places)
+
+    @property
+    def lines(self) -> list[str]:
+        """For people."""
+        what, update = "before any update", self.fault.update
+        if update is not None:
+            what = f"update {update + 1} of the {self.fault.learner}"
+        lines = [f"step {self.fault.step}, {what}, on the weights of {self.weights}"]
+        if not self.is_reproduced:
+            return [*lines, "every number is finite this time; the fault is not of these weights, settings and machine"]
+        lines += [f"begins in {place}" if not index else f"then {place}" for index, place in enumerate(self.places)]
+        return [*lines, f"ends with: {self.error}"] if self.error else lines
+
+    def to_json(self) -> dict[str, Any]:
+        first = asdict(self.places[0]) if self.places else None
+        return {"reproduced": self.is_reproduced, "first": first, **asdict(self)}
+
+
+def replay(path: Path, overrides: Sequence[str] = ()) -> Replay:
+    """Repeats the update of a fault. `overrides` change its config, to see what heals it (`model.dtype=float32`).
+
+    Raises NotFoundError, DataError or ConfigError where the fault or its settings cannot be read.
+    """
+    fault, batch, folder = read_fault(path)
+    point = _weights_before(fault, folder)
+    config = RunConfig.load(point.folder / layout.CONFIG_FILE, overrides)
+    model = config.model.model_copy(update={"path": str(point.model_folder)})
+    policy = load_policy(model, config.data.image, store=ImageStore())
+    temperature = config.rollout.temperature if config.kind == "rl" else 1.0
+    actor = HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)
+    algorithm = build_algorithm(config.algorithm, response_limit=config.rollout.max_response_tokens)
+    critic = build_critic(config, policy, ImageStore()) if fault.learner == "critic" else None
+    parts = stateful({"actor": actor, "algorithm": algorithm, "critic": critic, "random": RandomState()})
+    point.restore(parts, say=lambda text: None)
+
+    locator = Locator(policy.hf if critic is None else critic.model)
+    locator.look_at_weights()
+    error: str | None = None
+    with locator.watching():
+        try:
+            locator.look_at_inputs(batch)
+            if fault.update is None:
+                locator.look_at_stats(batch, actor.logprobs(batch))
+            elif critic is not None:
+                critic.train_step(batch)
+            else:
+                actor.train_step(batch, locator.watch(_objective(config, algorithm, batch, fault)))
+        except NotFiniteError as failure:
+            error = str(failure)
+    return Replay(fault, error, tuple(locator.places), f"{point.folder}")
+
+
+def _weights_before(fault: Fault, folder: Path) -> ResumePoint:
+    """The run as it stood at the fault or, where that could not be written, its newest checkpoint before."""
+    if fault.has_checkpoint:
+        return open_checkpoint(folder / CHECKPOINT_FOLDER)
+    run_dir = folder.parents[2]
+    point = newest_whole_checkpoint(run_dir, before_step=fault.step)
+    if point is None:
+        raise DataError(
+            f"--replay: {folder} holds no weights, and {run_dir} no whole checkpoint before step {fault.step}"
+        )
+    return point
+
+
+def _objective(config: RunConfig, algorithm: Algorithm[Any], batch: GroupBatch, fault: Fault) -> Objective:
+    if config.kind == "sft":
+        return SftObjective(batch)
+    limit = config.rollout.max_response_tokens
+    return algorithm.objective(batch, response_limit=limit, first_update=fault.update == 0)
