@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mmrl.cli.arguments import ConfigArgument, OverridesArgument
-from mmrl.cli.output import JsonOption, cell_text, fold, print_json, print_table, terminal_width, text_width
+from mmrl.cli.output import JsonOption, cell_text, fold, note, print_json, print_table, terminal_width, text_width
 
 if TYPE_CHECKING:
     from mmrl.config.loading import Leaf
@@ -55,6 +57,44 @@ def diff(first: ConfigArgument, second: ConfigArgument, json: JsonOption = False
         print_table(rows, ["key", a.source, b.source])
     else:
         print("no difference")
+
+
+@app.command("import")
+def import_peer(
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="A YAML file of verl or EasyR1, or a launch script.")],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE", show_default=False, help="Settings in the peer's words that replace the file's."
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", show_default=False, help="Write the YAML there.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Turn a config of verl or EasyR1 into one of mmrl and list what has no equal.
+
+    The YAML goes to stdout, the list to stderr.
+    """
+    from mmrl.config.dump import yaml_text
+    from mmrl.config.importing import import_config
+    from mmrl.data.files import write_bytes
+    from mmrl.errors import ConflictError
+
+    imported = import_config(config, overrides or ())
+    text = yaml_text(imported.data)
+    if out is not None:
+        if out.exists():
+            raise ConflictError(f"{out} exists already; give a file that does not")
+        write_bytes(out, text.encode())
+    if json:
+        notes = [asdict(each) for each in imported.notes]
+        print_json({"peer": imported.peer, "config": imported.data, "notes": notes, "out": str(out) if out else None})
+        return
+    if out is None:
+        print(text, end="")
+    note(f"from {imported.peer}: {len(imported.notes)} settings without an equal, or to look at")
+    for each in imported.notes:
+        note(f"  {cell_text(str(each))}")
 
 
 def show_lines(leaves: Sequence[Leaf], width: int | None) -> list[str]:

@@ -27,6 +27,11 @@ def plain_config(config: RunConfig) -> dict[str, Any]:
 
 def dump_yaml(config: RunConfig) -> str:
     """The whole config as YAML 1.2 that `load_config` reads back to an equal config, but for its secrets."""
+    return yaml_text(plain_config(config))
+
+
+def yaml_text(data: dict[str, Any]) -> str:
+    """Plain data as YAML 1.2, in the order that it has; secrets are the caller's concern."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Representer = _Representer
     yaml.default_flow_style = False
@@ -34,7 +39,7 @@ def dump_yaml(config: RunConfig) -> str:
     yaml.allow_unicode = True
     yaml.width = 1_000_000
     buffer = io.StringIO()
-    yaml.dump(plain_config(config), buffer)
+    yaml.dump(data, buffer)
     return buffer.getvalue()
 
 
