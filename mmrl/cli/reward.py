@@ -57,7 +57,7 @@ def try_out(
     run = load_config(config, overrides or ()).config
     if not run.reward:
         raise ConfigError(f"{config} names no rewards to try; add some, such as `reward: [{{type: exact}}]`")
-    ref = run.data.eval or run.data.train
+    ref = run.data.eval or run.data.train_parts[0].name
     samples = load_dataset(ref, limit=limit)
     with RewardRunner(run.reward, run.reward_runner) as runner:
         trials = try_rewards(runner, samples)

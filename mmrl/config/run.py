@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from mmrl.config.algorithm import AlgorithmConfig, GrpoConfig
 from mmrl.config.base import ConfigModel, PathText, default_type
@@ -50,19 +50,52 @@ class ImageConfig(ConfigModel):
         return self
 
 
+class DataPartConfig(ConfigModel):
+    """One of several data sets that a run trains on."""
+
+    name: PathText
+    """A data set, in the forms of data.train."""
+    weight: float = Field(1.0, gt=0)
+    """How often its samples are drawn, against the weights of the others; each set has epochs of its own."""
+
+
+def _one_or_several(value: object) -> str:
+    return "several" if isinstance(value, list | tuple | dict) else "one"
+
+
+def _not_empty(parts: tuple[DataPartConfig, ...]) -> tuple[DataPartConfig, ...]:
+    if not parts:
+        raise ValueError("is an empty list; name a data set, or several as [{name: a, weight: 3}, {name: b}]")
+    return parts
+
+
+OneOrSeveral = Annotated[
+    Annotated[PathText, Tag("one")] | Annotated[tuple[DataPartConfig, ...], AfterValidator(_not_empty), Tag("several")],
+    Discriminator(_one_or_several),
+]
+
+
 class DataConfig(DataReadingConfig):
-    train: PathText
-    """Training data: a registered data set as NAME or NAME@SPLIT, a file, or a folder."""
+    train: OneOrSeveral
+    """Training data: a registered data set as NAME or NAME@SPLIT, a file, or a folder. Several are mixed by weight:
+    [{name: a, weight: 3}, {name: b}]."""
     eval: PathText | None = None
     """Held-out data for evaluation, in the same forms."""
     max_prompt_tokens: int = Field(2048, ge=1)
     """Longest prompt, counted after images are expanded."""
     on_overlong: Literal["drop", "error", "resize"] = "drop"
     """What happens to a longer prompt: left out, refused, or its images shrunk until it fits."""
+    max_images: int | None = Field(None, ge=1)
+    """Most images in a prompt; a run with a prompt that has more is refused before it starts. Null sets no limit."""
     image: ImageConfig = ImageConfig()
     """Limits of image size."""
     shuffle: bool = True
     """Draw the samples in a new random order each epoch."""
+
+    @property
+    def train_parts(self) -> tuple[DataPartConfig, ...]:
+        """The data sets of `train` with their weights; one alone has weight 1."""
+        return (DataPartConfig(name=self.train),) if isinstance(self.train, str) else self.train
 
 
 class RolloutConfig(ConfigModel):

@@ -80,6 +80,8 @@ def path_of(location: tuple[str | int, ...]) -> Path:
         if len(members) > 1 and part in members:
             annotation = members[str(part)]
             continue
+        if item_of(annotation) is not None and not isinstance(part, int):
+            continue  # which of "a value or a list of them" was taken
         path.append(part)
         annotation = step(annotation, part)
     return tuple(path)

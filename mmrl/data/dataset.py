@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
@@ -11,8 +11,10 @@ from typing import overload
 from PIL import Image
 
 from mmrl.data.files import NAME_PATTERN
+from mmrl.data.formats.hub import is_hub_address
 from mmrl.data.images import ImageStore
 from mmrl.data.ingest import read_valid
+from mmrl.data.options import PLAIN, ReadOptions
 from mmrl.data.registry import DatasetRegistry
 from mmrl.data.serialise import canonical, sample_to_dict
 from mmrl.data.sources import find_sources, nearest_hint, pick_split
@@ -53,14 +55,21 @@ class Dataset(Sequence[Sample]):
 
 
 def load_dataset(
-    ref: str | Path, *, split: str | None = None, limit: int | None = None, store: ImageStore | None = None
+    ref: str | Path,
+    *,
+    split: str | None = None,
+    limit: int | None = None,
+    options: ReadOptions = PLAIN,
+    store: ImageStore | None = None,
+    workers: int | None = None,
 ) -> Dataset:
     """The samples that `ref` names, all validated, their images in `store` (default: mmrl's own).
 
-    ref: a registered NAME, NAME@SPLIT or NAME:VERSION@SPLIT; else a file (jsonl, json, parquet, csv) or a folder, as
+    ref: a registered NAME, NAME@SPLIT or NAME:VERSION@SPLIT; else a file, a folder, an archive or `hf://NAME`, as
         PATH or PATH@SPLIT. A registered name goes before a file of that name; `./NAME` means the file.
     split: instead of @SPLIT. Without either, `train` or the only split.
     limit: only the first so many rows.
+    options: how rows are read, for what is not registered. workers: processes that read them, as for `read_all`.
 
     Raises NotFoundError if there is nothing of that name, DataError for rows that cannot be used.
     """
@@ -73,11 +82,22 @@ def load_dataset(
     split = split or named_split
     name, _, version = target.partition(":")
     registry = DatasetRegistry()
-    if registry.has(name):
+    is_address = is_hub_address(target)
+    if not is_address and registry.has(name):
         return _load_registered(registry, name, version or None, split=split, limit=limit, store=store)
-    if Path(target).exists():
-        return _load_path(Path(target), split=split, limit=limit, store=store)
+    if is_address or Path(target).exists():
+        source = pick_split(find_sources(target, split=split, options=options), split, of=target)
+        samples = read_valid(source, limit=limit, store=store, workers=workers)
+        return Dataset(target, source.split, content_hash(samples)[:16], tuple(samples), store)
     raise _not_found(target, registry)
+
+
+def content_hash(samples: Iterable[Sample]) -> str:
+    """SHA-256 of samples in order: of all that they hold, whatever file they came from."""
+    digest = hashlib.sha256()
+    for sample in samples:
+        digest.update(canonical(sample_to_dict(sample)).encode("utf-8") + b"\n")
+    return digest.hexdigest()
 
 
 def _take_split(ref: str) -> tuple[str, str | None]:
@@ -100,15 +120,6 @@ def _load_registered(
     chosen = pick_split({name: name for name in info.splits}, split, of=name)
     samples = tuple(registry.read(info, chosen, stop=limit))
     return Dataset(name, chosen, info.version, samples, store)
-
-
-def _load_path(path: Path, *, split: str | None, limit: int | None, store: ImageStore) -> Dataset:
-    source = pick_split(find_sources(path, split=split), split, of=str(path))
-    samples = tuple(read_valid(source, limit=limit, store=store))
-    digest = hashlib.sha256()
-    for sample in samples:
-        digest.update(canonical(sample_to_dict(sample)).encode("utf-8") + b"\n")
-    return Dataset(str(path), source.split, digest.hexdigest()[:16], samples, store)
 
 
 def _not_found(target: str, registry: DatasetRegistry) -> NotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
@@ -22,23 +23,45 @@ def explain_write_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise MmrlError(
-            f"cannot write {target}: {error.strerror or error}; free some space, mend its permissions, "
-            "or set MMRL_HOME to a folder elsewhere"
-        ) from error
+        raise _explained(target, error) from error
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def _explained(target: Path | str, error: OSError) -> MmrlError:
+    return MmrlError(
+        f"cannot write {target}: {error.strerror or error}; free some space, mend its permissions, "
+        "or set MMRL_HOME to a folder elsewhere"
+    )
+
+
+def write_bytes(path: Path | str, data: bytes) -> None:
     """Writes `data` under a temporary name in the same folder, then renames it: readers see all of it or nothing."""
-    temporary = path.with_name(f".{path.name}.{uuid4().hex}.tmp")
-    with explain_write_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+    folder, name = os.path.split(path)
+    temporary = f"{folder}/.{name}.{os.urandom(16).hex()}.tmp"
+    try:
+        _write_new(temporary, data)
+        os.replace(temporary, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise _explained(path, error) from error
+        raise
+
+
+def _write_new(path: str, data: bytes) -> None:
+    """Makes the folder only where it is missing: of the many files of an image store, few are the first in theirs."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(path, flags, 0o666)
+    try:
+        written = os.write(descriptor, data)
+        while written < len(data):
+            written += os.write(descriptor, memoryview(data)[written:])
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import re
 from pathlib import Path
 
@@ -40,8 +41,8 @@ class ImageStore:
         """
         encoded = encode_image(image)
         reference = _reference(encoded)
-        path = self.path(reference)
-        if not (path.is_file() and path.stat().st_size == len(encoded.data)):
+        path = self._path_of(reference.sha256)
+        if _size_of(path) != len(encoded.data):
             write_bytes(path, encoded.data)
         return reference
 
@@ -72,8 +73,18 @@ class ImageStore:
         sha256 = reference.sha256 if isinstance(reference, ImageRef) else reference
         if not _SHA256.fullmatch(sha256):
             raise DataError(f"not the SHA-256 of an image: {sha256!r}; it has 64 characters 0-9 and a-f")
-        return self.root / sha256[:2] / sha256
+        return Path(self._path_of(sha256))
+
+    def _path_of(self, sha256: str) -> str:
+        return f"{self.root}/{sha256[:2]}/{sha256}"
 
 
 def _reference(encoded: EncodedImage) -> ImageRef:
     return ImageRef(hashlib.sha256(encoded.data).hexdigest(), encoded.width, encoded.height)
+
+
+def _size_of(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None

@@ -5,16 +5,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 from mmrl.data.images import ImageStore, inspect_image
-from mmrl.data.normalise import ImageSink
+from mmrl.data.options import PLAIN, ReadOptions
+from mmrl.data.reading import read_all
 from mmrl.data.registry import DatasetInfo, DatasetRegistry
 from mmrl.data.rows import RowError
-from mmrl.data.sources import Source, find_sources, read_samples
+from mmrl.data.sources import Source, find_sources
+from mmrl.data.statistics import Statistics
+from mmrl.data.survey import RowCheck, Survey
 from mmrl.errors import DataError
 from mmrl.types import Sample
 
@@ -24,49 +27,13 @@ NUM_SHOWN = 20
 class BadRowsError(DataError):
     """Some rows cannot be used. `errors` has all of them, the message the first NUM_SHOWN."""
 
-    def __init__(self, path: Path, errors: Sequence[RowError], num_rows: int, *, advice: str) -> None:
+    def __init__(self, path: str | Path, errors: Sequence[RowError], num_rows: int, *, advice: str) -> None:
         shown = [f"  {error}" for error in errors[:NUM_SHOWN]]
         if len(errors) > NUM_SHOWN:
             shown.append(f"  … and {len(errors) - NUM_SHOWN} more")
         super().__init__("\n".join([f"{path}: {len(errors)} of {num_rows} rows cannot be used; {advice}", *shown]))
         self.errors = tuple(errors)
         self.num_rows = num_rows
-
-
-@dataclass
-class Survey:
-    """What is learnt while the rows of one or several splits pass by."""
-
-    num_rows: int = 0
-    errors: list[RowError] = field(default_factory=list)
-    _splits_of_id: dict[str, set[str]] = field(default_factory=dict)
-    _repeats: Counter[str] = field(default_factory=Counter)
-    _unanswered: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def num_valid(self) -> int:
-        return self.num_rows - len(self.errors)
-
-    def watch(self, source: Source, add_image: ImageSink) -> Iterator[Sample]:
-        """The good rows of a source; the bad ones are kept in `errors`."""
-        for item in read_samples(source, add_image):
-            self.num_rows += 1
-            if isinstance(item, RowError):
-                self.errors.append(item)
-                continue
-            splits = self._splits_of_id.setdefault(item.id, set())
-            self._repeats[source.split] += source.split in splits
-            self._unanswered[source.split] += item.answer is None
-            splits.add(source.split)
-            yield item
-
-    def warnings(self) -> list[str]:
-        """Repeated rows, rows without an answer, and rows that two splits share; a line each."""
-        lines = [f"{split}: {count} row(s) repeat an earlier one" for split, count in self._repeats.items() if count]
-        lines += [f"{split}: {count} row(s) have no answer" for split, count in self._unanswered.items() if count]
-        shared = Counter(tuple(sorted(splits)) for splits in self._splits_of_id.values() if len(splits) > 1)
-        lines += [f"{' and '.join(splits)} share {count} row(s)" for splits, count in sorted(shared.items())]
-        return lines
 
 
 @dataclass(frozen=True)
@@ -78,23 +45,37 @@ class Added:
     warnings: tuple[str, ...]
 
 
-def validate(path: Path, *, split: str | None = None) -> Survey:
-    """Reads every row of every split at `path`, images included, and writes nothing."""
-    survey = Survey()
-    for source in find_sources(path, split=split).values():
-        for _ in survey.watch(source, inspect_image):
-            pass
+def validate(
+    path: str | Path,
+    *,
+    split: str | None = None,
+    options: ReadOptions = PLAIN,
+    checks: Sequence[RowCheck] = (),
+    statistics: bool = False,
+    workers: int | None = None,
+) -> Survey:
+    """Reads every row of every split at `path`, images included, and writes nothing.
+
+    checks: what good rows are to pass besides. statistics: gather distributions too. workers: as for `read_all`.
+    """
+    survey = Survey(checks=checks, statistics=Statistics() if statistics else None)
+    for source in find_sources(path, split=split, options=options).values():
+        with closing(read_all(source, inspect_image, workers=workers)) as rows:
+            for _ in survey.watch(source, rows):
+                pass
     return survey
 
 
 def add_dataset(
-    path: Path,
+    path: str | Path,
     *,
     name: str,
     split: str | None = None,
     skip_bad: bool = False,
+    options: ReadOptions = PLAIN,
     registry: DatasetRegistry | None = None,
     store: ImageStore | None = None,
+    workers: int | None = None,
 ) -> Added:
     """Registers the splits at `path` under `name`; all of them or nothing.
 
@@ -103,23 +84,22 @@ def add_dataset(
     registry, store = registry or DatasetRegistry(), store or ImageStore()
     survey = Survey()
     with registry.draft(name) as draft:
-        for source in find_sources(path, split=split).values():
-            draft.write(source.split, survey.watch(source, store.add))
+        for source in find_sources(path, split=split, options=options).values():
+            with closing(read_all(source, store.add, workers=workers)) as rows:
+                draft.write(source.split, survey.watch(source, rows))
         if survey.errors and not skip_bad:
             raise BadRowsError(
                 path, survey.errors, survey.num_rows, advice="mend them, or leave them out with --skip-bad"
             )
-        info = draft.commit(source=str(path.resolve()), skipped=len(survey.errors))
+        info = draft.commit(source=_origin(path), skipped=len(survey.errors))
     return Added(info, tuple(survey.errors), tuple(survey.warnings()))
 
 
-def read_valid(source: Source, *, limit: int | None, store: ImageStore) -> list[Sample]:
+def read_valid(source: Source, *, limit: int | None, store: ImageStore, workers: int | None = None) -> list[Sample]:
     """The samples of a source, or of its first `limit` rows. Raises BadRowsError if one of those is bad."""
     survey = Survey()
-    samples: list[Sample] = []
-    rows = survey.watch(source, store.add)
-    while (limit is None or survey.num_rows < limit) and (sample := next(rows, None)) is not None:
-        samples.append(sample)
+    with closing(read_all(source, store.add, limit=limit, workers=workers)) as rows:
+        samples = list(survey.watch(source, rows))
     if survey.errors:
         raise BadRowsError(
             source.file,
@@ -130,3 +110,7 @@ def read_valid(source: Source, *, limit: int | None, store: ImageStore) -> list[
     if not samples:
         raise DataError(f"{source.file} has no rows")
     return samples
+
+
+def _origin(path: str | Path) -> str:
+    return str(path) if "://" in str(path) else str(Path(path).resolve())

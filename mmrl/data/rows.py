@@ -52,17 +52,21 @@ class RowProblem(Exception):
 
 def check_values(value: Any, field: str = "", depth: int = 0) -> None:
     """Raises RowProblem for what no data set may hold: NaN, infinity, text that is not Unicode, bottomless nesting."""
-    if depth > MAX_DEPTH:
+    if value is None or isinstance(value, bytes | int):
+        return
+    if isinstance(value, str):
+        if not (value.isascii() or _is_unicode(value)):
+            raise RowProblem(
+                field, "holds half of a surrogate pair, which is no valid Unicode text; write the character whole"
+            )
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise RowProblem(
+                field, f"holds {value}, which is no number that JSON allows; give a finite number, text or null"
+            )
+    elif depth >= MAX_DEPTH:
         raise RowProblem(field, f"nested more than {MAX_DEPTH} levels deep; flatten it")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise RowProblem(
-            field, f"holds {value}, which is no number that JSON allows; give a finite number, text or null"
-        )
-    if isinstance(value, str) and not _is_unicode(value):
-        raise RowProblem(
-            field, "holds half of a surrogate pair, which is no valid Unicode text; write the character whole"
-        )
-    if isinstance(value, Mapping):
+    elif isinstance(value, Mapping):
         for key, item in value.items():
             check_values(key, field, depth + 1)
             check_values(item, f"{field}.{key}" if field else str(key), depth + 1)

@@ -198,9 +198,9 @@ def test_validation_reports_everything_and_writes_nothing(folder: Path, home: Pa
     assert (survey.num_rows, survey.num_valid) == (7, 6)
     assert [(error.file, error.row, error.field) for error in survey.errors] == [("test.jsonl", 5, "prompt")]
     assert survey.warnings() == [
-        "test: 1 row(s) repeat an earlier one",
-        "test: 1 row(s) have no answer",
-        "test and train share 1 row(s)",
+        "test: 1 row(s) repeat an earlier one (row 3)",
+        "test: 1 row(s) have no answer (row 4)",
+        "test and train share 1 row(s) (row test:1 is train:2)",
     ]
     assert not home.exists()
 

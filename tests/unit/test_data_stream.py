@@ -24,7 +24,7 @@ def ids(batch: list[Sample]) -> list[int]:
 def test_in_file_order_a_batch_straddles_the_end_of_an_epoch() -> None:
     stream = PromptStream(samples(5), batch_size=3, seed=0, shuffle=False)
     assert [ids(stream.next_batch()) for _ in range(5)] == [[0, 1, 2], [3, 4, 0], [1, 2, 3], [4, 0, 1], [2, 3, 4]]
-    assert (stream.epoch, stream.state()["position"]) == (3, 0)
+    assert (stream.epoch, stream.state()["parts"][0]["position"]) == (3, 0)
 
 
 def test_order_depends_on_seed_and_epoch_only() -> None:
@@ -87,7 +87,7 @@ def test_batch_of_nothing_is_refused() -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (PromptStream(samples(5), batch_size=2, seed=0), "num_samples was 6 and is now 5"),
+        (PromptStream(samples(5), batch_size=2, seed=0), "data.train: num_samples was 6 and is now 5"),
         (PromptStream(samples(6), batch_size=2, seed=1), "seed was 0 and is now 1"),
         (PromptStream(samples(6), batch_size=2, seed=0, shuffle=False), "shuffle was True and is now False"),
     ],
