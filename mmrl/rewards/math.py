@@ -41,10 +41,15 @@ class MathReward(Reward):
         if found is None:
             return Score(0.0, None, "no answer in the response")
         text, place = found
-        if answers_equal(gold, read_answer(text)):
+        if _names_option(text, gold.label) or answers_equal(gold, read_answer(text)):
             return Score(1.0, text, f"equals the reference {item.answer!r} ({place})")
         note = "" if can_be_compared(gold) else "; the reference does not parse as mathematics, it was compared as text"
         return Score(0.0, text, f"does not equal the reference {item.answer!r} ({place}){note}")
+
+
+def _names_option(text: str, label: str | None) -> bool:
+    """Whether the answer is no more than the letter in front of the reference, `C` for `(C) 12`."""
+    return label is not None and read_answer(text).text == label
 
 
 def _score_letter(gold: str, response: str) -> Score:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 _ONES = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _TEENS = (
@@ -31,6 +32,21 @@ def numbers_in_words(text: str) -> list[int]:
         return english
     runs = [_CHINESE.fullmatch(run) for run in _CHINESE_RUN.findall(text)]
     return [_chinese(match) for match in runs if match is not None]
+
+
+def number_of_words(text: str) -> Fraction | None:
+    """The number that a text is in words, as a whole: `twenty one`, `二十三`, `三分之二`, `百分之五`; None for anything
+    else."""
+    if (match := _ENGLISH.fullmatch(text)) and text not in ("no", "none"):
+        return Fraction(_english(match))
+    bottom, separator, top = text.rpartition("分之")
+    numerator, denominator = _chinese_number(top), _chinese_number(bottom) if separator else 1
+    return Fraction(numerator, denominator) if numerator is not None and denominator else None
+
+
+def _chinese_number(text: str) -> int | None:
+    match = _CHINESE.fullmatch(text)
+    return _chinese(match) if match is not None and text else None
 
 
 def _english(match: re.Match[str]) -> int:

@@ -21,12 +21,18 @@ _ALIASES = {
     "°F": "^{\\circ}F fahrenheit", "K": "kelvin kelvins", "rad": "radian radians",
     "N": "newton newtons", "J": "joule joules", "kJ": "kilojoule kilojoules", "W": "watt watts", "kW": "kilowatt",
     "V": "volt volts", "A": "amp amps ampere amperes", "Ω": "ohm ohms \\Omega", "Hz": "hertz", "Pa": "pascal pascals",
-    "mol": "mole moles", "mph": "", "kph": "kmh", "dollar": "dollars usd", "cent": "cents", "acre": "acres",
-    "ha": "hectare hectares", "%": "\\%",
+    "mol": "mole moles", "mph": "", "kph": "kmh", "am": "a.m", "pm": "p.m", "dollar": "dollars usd", "cent": "cents",
+    "yuan": "rmb", "jiao": "", "dm": "", "jin": "",
+    "acre": "acres", "ha": "hectare hectares", "%": "\\%",
 }  # fmt: skip
 _CHINESE = {
     "米": "m", "厘米": "cm", "千米": "km", "公里": "km", "千克": "kg", "公斤": "kg", "克": "g", "秒": "s",
-    "分钟": "min", "小时": "h", "天": "day", "度": "°", "元": "yuan",
+    "分钟": "min", "分": "min", "小时": "h", "时": "h", "天": "day", "周": "week", "年": "year",
+    "毫米": "mm", "分米": "dm", "微米": "um", "纳米": "nm", "英寸": "in", "英尺": "ft", "英里": "mi", "毫克": "mg",
+    "吨": "t", "斤": "jin", "毫秒": "ms", "升": "L", "毫升": "mL", "公顷": "ha", "度": "°", "摄氏度": "°C",
+    "弧度": "rad", "牛": "N", "牛顿": "N", "焦": "J", "焦耳": "J", "千焦": "kJ", "瓦": "W", "千瓦": "kW", "伏": "V",
+    "伏特": "V", "安": "A", "安培": "A", "欧": "Ω", "欧姆": "Ω", "赫兹": "Hz", "帕": "Pa", "摩尔": "mol", "元": "yuan",
+    "美元": "dollar", "角": "jiao",
 }  # fmt: skip
 _NAMES = {
     **{name: name for name in _ALIASES},
@@ -36,13 +42,16 @@ _NAMES = {
 _MEASURES: dict[str, dict[str, str]] = {
     "length": {
         "m": "1", "cm": "1e-2", "mm": "1e-3", "km": "1e3", "um": "1e-6", "nm": "1e-9", "in": "0.0254", "ft": "0.3048",
-        "yd": "0.9144", "mi": "1609.344",
+        "yd": "0.9144", "mi": "1609.344", "dm": "0.1",
     },
-    "mass": {"kg": "1", "g": "1e-3", "mg": "1e-6", "t": "1e3", "lb": "0.45359237", "oz": "0.028349523125"},
+    "mass": {"kg": "1", "g": "1e-3", "mg": "1e-6", "t": "1e3", "lb": "0.45359237", "oz": "0.028349523125",
+        "jin": "0.5",
+    },
     "time": {"s": "1", "ms": "1e-3", "min": "60", "h": "3600", "day": "86400", "week": "604800"},
     "energy": {"J": "1", "kJ": "1e3"},
     "power": {"W": "1", "kW": "1e3"},
     "money": {"dollar": "1", "cent": "1e-2"},
+    "money of China": {"yuan": "1", "jiao": "1e-1"},
     "share": {"%": "1e-2"},
 }  # fmt: skip
 _COMPOUNDS = {
@@ -51,7 +60,9 @@ _COMPOUNDS = {
 }  # fmt: skip
 _RATIOS = {"mph": "mi/h", "kph": "km/h"}
 _NUMBER_END = r"(?P<value>.*?(?:[\d}\])]|\\pi))"
-_WRAPPED = re.compile(_NUMBER_END + r"\s*(?P<unit>\\text\{[^{}]*\}(?:\s*\^\{?-?\d\}?)?)$")
+_WRAPPED = re.compile(
+    _NUMBER_END + r"\s*(?P<unit>(?:\\text\{(?:[^{}]|\{[^{}]*\})*\}(?:\s*\^\{?-?\d\}?)?(?:\s|/|\\cdot)*)+)$"
+)
 _SIGN = re.compile(_NUMBER_END + r"\s*(?P<unit>\\%|\^\{\\circ\}\s*(?:[CF]|\\text\{\s*[CF]\s*\})?)$")
 _PLAIN = re.compile(
     _NUMBER_END + r"(?P<space>\s*)(?P<unit>[A-Za-zμΩ\u4e00-\u9fff][A-Za-z ./·\u4e00-\u9fff]*(?:\^\{?\d\}?|\d)?)$"
@@ -76,21 +87,31 @@ def split_unit(tidied: str) -> tuple[str, str | None]:
     name = unit_name(match["unit"])
     letters = re.sub(r"[^A-Za-z\u4e00-\u9fff]", "", match["unit"])
     is_known = is_known_unit(name)
+    if re.fullmatch(r"[\u4e00-\u9fff /]+", match["unit"]):
+        return match["value"].strip(), name  # Chinese counts with measure words: 3个, 24元
     if (is_known and (match["space"] or len(letters) > 1)) or (match["space"] and len(letters) > 2):
         return match["value"].strip(), name
     return tidied, None
 
 
+def split_glued_unit(tidied: str, unit: str) -> tuple[str, str | None]:
+    """The number and `unit` where it stands right behind a plain number, as in `5m`; elsewhere the text as it is."""
+    match = re.fullmatch(r"(?P<value>[+-]?[\d.,]+)\s*(?P<unit>[A-Za-z]+(?:\^\{?\d\}?)?)", tidied)
+    is_it = match is not None and unit_name(match["unit"]) == unit and is_known_unit(unit)
+    return (match["value"], unit) if match is not None and is_it else (tidied, None)
+
+
 def unit_name(text: str) -> str:
     """`square centimetres`, `cm²`, `\\text{cm}^2` and `sq. cm` as `cm^2`; `km per hour` as `km/h`."""
     text = re.sub(r"\{(-?\d)\}", r"\1", strip_text_commands(text).replace("^{\\circ}", "°")).strip().rstrip(".")
-    parts = re.split(r"\s*/\s*|\s+per\s+", text)
-    return "/".join(_single_name(part) for part in parts)
+    text = re.sub(r"°\s+", "°", text.replace("\\cdot", "·"))
+    parts = re.split(r"\s*/\s*|\s+per\s+|每", text)
+    return "/".join(map(_product_name, parts))
 
 
 def is_known_unit(name: str) -> bool:
     """Whether every factor of a unit's name is in the table."""
-    return all(re.sub(r"\^?-?\d$", "", part) in _NAMES for part in name.split("/"))
+    return all(re.sub(r"\^?-?\d$", "", part) in _NAMES for part in re.split("[/·]", name))
 
 
 def conversion_factor(unit: str, wanted: str) -> Fraction | None:
@@ -108,8 +129,10 @@ def _measure(name: str) -> tuple[dict[str, int], Fraction] | None:
     """Powers of the quantities that a unit measures, and its size in their base units."""
     powers: dict[str, int] = {}
     size = Fraction(1)
-    for position, part in enumerate(_RATIOS.get(name, name).split("/")):
-        match = re.fullmatch(r"(.*?)(?:\^(-?\d))?", part)
+    parts = enumerate(_RATIOS.get(name, name).split("/"))
+    factors = [(position, factor) for position, part in parts for factor in part.split("·")]
+    for position, text in factors:
+        match = re.fullmatch(r"(.*?)(?:\^(-?\d))?", text)
         assert match is not None
         factor = _factor(match[1])
         if factor is None:
@@ -131,9 +154,17 @@ def _factor(name: str) -> tuple[str, int, Fraction] | None:
     return None
 
 
+def _product_name(text: str) -> str:
+    """`N m` and `kg·m` as `N·m` and `kg·m`, where every factor is known; other words stay together."""
+    factors = [_single_name(factor) for factor in re.split(r"[\s·*]+", text.strip()) if factor]
+    return "·".join(factors) if len(factors) > 1 and all(map(is_known_unit, factors)) else _single_name(text)
+
+
 def _single_name(text: str) -> str:
     power = ""
-    if match := re.match(r"(?i)(square|sq\.?|cubic|cu\.?)\s+(.*)$", text):
+    if match := re.match(r"(平方|立方)(.*)$", text):
+        power, text = ("^2" if match[1] == "平方" else "^3"), match[2]
+    elif match := re.match(r"(?i)(square|sq\.?|cubic|cu\.?)\s+(.*)$", text):
         power, text = ("^2" if match[1].lower().startswith("s") else "^3"), match[2]
     elif match := re.match(r"(.*?)\s*\^?(-?\d)$", text):
         power, text = f"^{match[2]}", match[1]
