@@ -20,14 +20,14 @@ def rows_of(path: Path, content: bytes) -> list[RawRow | RowError]:
     return list(read_rows(path))
 
 
-def test_byte_order_mark_changes_neither_rows_nor_columns(tmp_path: Path) -> None:
+def test_d14_byte_order_mark_changes_neither_rows_nor_columns(tmp_path: Path) -> None:
     lines = b'{"m":[{"a":1}]}\n{"m":[{"b":2}]}\n'
     plain = rows_of(tmp_path / "a.jsonl", lines)
     assert rows_of(tmp_path / "a.jsonl", b"\xef\xbb\xbf" + lines) == plain
     assert plain == [RawRow(1, {"m": [{"a": 1}]}), RawRow(2, {"m": [{"b": 2}]})]
 
 
-def test_cosmetic_damage_keeps_the_physical_line_numbers(tmp_path: Path) -> None:
+def test_d15_cosmetic_damage_keeps_the_physical_line_numbers(tmp_path: Path) -> None:
     content = b'{"n":1}\r\n{"n":2}\r\n\r\n   \r\n{"n":5}\r\n{"n":}\r\n{"n":7}'
     rows = rows_of(tmp_path / "a.jsonl", content)
     assert [row.values["n"] for row in rows if isinstance(row, RawRow)] == [1, 2, 5, 7]
@@ -43,7 +43,7 @@ def test_line_separators_inside_text_do_not_end_a_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
 @pytest.mark.parametrize("suffix", ["jsonl", "json"])
-def test_number_that_is_not_finite_is_a_row_error(tmp_path: Path, number: str, suffix: str) -> None:
+def test_d17_number_that_is_not_finite_is_a_row_error(tmp_path: Path, number: str, suffix: str) -> None:
     text = f'{{"answer": [1, {number}]}}'
     content = text if suffix == "jsonl" else f'[{text}, {{"answer": 1}}]'
     first = rows_of(tmp_path / f"a.{suffix}", content.encode())[0]
@@ -107,7 +107,7 @@ def test_csv_header_must_name_each_column_once(tmp_path: Path) -> None:
         rows_of(tmp_path / "a.csv", b"q,q\n1,2\n")
 
 
-def test_parquet_reads_wide_and_dictionary_types_as_plain_ones(tmp_path: Path) -> None:
+def test_d23_parquet_reads_wide_and_dictionary_types_as_plain_ones(tmp_path: Path) -> None:
     table = pa.table(
         {
             "prompt": pa.array(["a", "b"], pa.large_string()),

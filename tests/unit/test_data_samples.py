@@ -81,7 +81,7 @@ def test_placeholders_take_the_images_in_order(read: Reader, red: ImageRef, stor
 
 
 @pytest.mark.parametrize(("num_slots", "num_images"), [(0, 1), (2, 1), (1, 2)])
-def test_unequal_counts_of_placeholders_and_images_are_named_with_the_row(
+def test_d01_unequal_counts_of_placeholders_and_images_are_named_with_the_row(
     read: Reader, num_slots: int, num_images: int
 ) -> None:
     error = read.error(prompt="Look: " + "<image>" * num_slots, images=["img/a.png"] * num_images)
@@ -89,13 +89,13 @@ def test_unequal_counts_of_placeholders_and_images_are_named_with_the_row(
     assert f"{num_slots} <image> placeholder(s) but {num_images} image(s) in `images`" in error.message
 
 
-def test_placeholder_word_in_content_parts_is_plain_text(read: Reader, red: ImageRef) -> None:
+def test_d02_placeholder_word_in_content_parts_is_plain_text(read: Reader, red: ImageRef) -> None:
     text = "How do I convert this to an `<image>` tag?"
     content = [{"type": "image", "image": "img/a.png"}, {"type": "text", "text": text}]
     assert read(messages=[{"role": "user", "content": content}]).messages == (user(red, text),)
 
 
-def test_placeholder_word_in_plain_text_is_an_error_that_tells_how_to_keep_it(read: Reader) -> None:
+def test_d02_placeholder_word_in_plain_text_is_an_error_that_tells_how_to_keep_it(read: Reader) -> None:
     error = read.error(prompt="<image>What is an `<image>` tag?", image="img/a.png")
     assert "2 <image> placeholder(s) but 1 image(s) in `image`" in error.message
     assert "write the row as `messages` whose content is a list of parts" in error.message
@@ -165,7 +165,7 @@ def test_prompt_of_a_wrong_shape_is_named(read: Reader, values: dict[str, Any], 
     assert message in error.message
 
 
-def test_misnamed_column_is_met_with_the_columns_and_the_nearest_name(read: Reader) -> None:
+def test_d31_misnamed_column_is_met_with_the_columns_and_the_nearest_name(read: Reader) -> None:
     error = read.error(qestion="What?", answer="4")
     assert error.message == (
         "no prompt: needs one of messages, conversations, prompt, problem, question, instruction; columns are qestion, "
@@ -173,7 +173,7 @@ def test_misnamed_column_is_met_with_the_columns_and_the_nearest_name(read: Read
     )
 
 
-def test_every_form_of_an_image_gives_the_same_pixels(read: Reader, store: ImageStore) -> None:
+def test_d03_every_form_of_an_image_gives_the_same_pixels(read: Reader, store: ImageStore) -> None:
     png = red_png()
     forms = [
         png,
@@ -196,12 +196,12 @@ def test_base64_of_a_jpeg_is_not_taken_for_an_absolute_path(read: Reader) -> Non
 
 
 @pytest.mark.parametrize("kind", ["image/jpeg;charset=utf-8", "image/jpeg", "IMAGE/JPEG;name=a.jpg", ""])
-def test_data_uri_may_have_parameters(read: Reader, kind: str) -> None:
+def test_d04_data_uri_may_have_parameters(read: Reader, kind: str) -> None:
     uri = data_uri(encoded(Image.new("RGB", (9, 8)), "JPEG"), kind)
     assert read(prompt="<image>", image=uri).images[0].height == 8
 
 
-def test_column_may_hold_one_image_or_a_list_but_no_list_of_lists(read: Reader, red: ImageRef) -> None:
+def test_d05_column_may_hold_one_image_or_a_list_but_no_list_of_lists(read: Reader, red: ImageRef) -> None:
     for column in ("image", "images"):
         assert read(prompt="<image>", **{column: "img/a.png"}).images == (red,)
         assert read(prompt="<image>", **{column: ["img/a.png"]}).images == (red,)
@@ -210,13 +210,13 @@ def test_column_may_hold_one_image_or_a_list_but_no_list_of_lists(read: Reader, 
     assert "a list inside the list of images; give one flat list of images" in error.message
 
 
-def test_empty_null_and_absent_images_all_mean_text_only(read: Reader) -> None:
+def test_d07_empty_null_and_absent_images_all_mean_text_only(read: Reader) -> None:
     samples = [read(prompt="Hi", images=[]), read(prompt="Hi", images=None), read(prompt="Hi")]
     assert samples[0] == samples[1] == samples[2]
     assert samples[0].images == ()
 
 
-def test_dict_and_decoded_image_mix_in_either_order(read: Reader) -> None:
+def test_d06_dict_and_decoded_image_mix_in_either_order(read: Reader) -> None:
     forms = [{"bytes": None, "path": "img/a.png"}, Image.new("RGB", (4, 4))]
     for order in (forms, forms[::-1]):
         assert len(read(prompt="<image><image>", images=order).images) == 2
@@ -250,7 +250,7 @@ def test_dict_and_decoded_image_mix_in_either_order(read: Reader) -> None:
         (b"hello", "not an image that can be read"),
     ],
 )
-def test_anything_else_is_a_row_error_and_never_text_only(read: Reader, root: Path, form: object, message: str) -> None:
+def test_d03_x12_anything_else_is_a_row_error_and_never_text_only(read: Reader, root: Path, form: object, message: str) -> None:
     (root.parent / "secret.png").write_bytes(red_png())
     (root / "link.png").symlink_to(root.parent / "secret.png")
     error = read.error(prompt="<image>", images=[form])
@@ -266,7 +266,7 @@ def test_row_with_a_bad_image_names_its_size_and_file(read: Reader, root: Path) 
     assert error.message.startswith("'cut.png': ")
 
 
-def test_relative_paths_start_at_the_data_set_wherever_the_process_runs(
+def test_d30_relative_paths_start_at_the_data_set_wherever_the_process_runs(
     read: Reader, red: ImageRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
