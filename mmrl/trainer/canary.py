@@ -25,9 +25,11 @@ class Canary:
         self._bounds = config.canary
         self._dtype = config.model.dtype
         self._rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self._logprobs: dict[int, tuple[float, ...]] = {}
 
     def observe(self, batch: GroupBatch, logprobs: Tensor) -> None:
         assert batch.sampler_logprobs is not None
+        self._keep_logprobs(batch, logprobs)
         counted = batch.response_mask.bool()
         prompt_has_image = torch.tensor([bool(prompt.images) for prompt in batch.prompts], dtype=torch.bool)
         has_image = prompt_has_image[batch.prompt_of_row][:, None].expand_as(counted)
@@ -43,6 +45,18 @@ class Canary:
     def watch(self, objective: Objective) -> Objective:
         """The same objective, with each micro-batch's logprobs observed."""
         return _Watched(objective, self)
+
+    def take_logprobs(self) -> dict[int, tuple[float, ...]]:
+        """Row of the step's batch -> the actor's logprob of each of its tokens, for the rows observed since last asked;
+        0.0 on tokens that the policy did not sample."""
+        taken, self._logprobs = self._logprobs, {}
+        return taken
+
+    def _keep_logprobs(self, batch: GroupBatch, logprobs: Tensor) -> None:
+        if batch.row_numbers is None:
+            return
+        rows = zip(batch.row_numbers.tolist(), batch.response_lengths.tolist(), logprobs.tolist(), strict=True)
+        self._logprobs |= {number: tuple(values[:length]) for number, length, values in rows}
 
     def conclude(self) -> None:
         """Records the metrics of all that was observed since the last call; RunFailedError beyond a bound."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mmrl.algorithms import Algorithm
@@ -17,6 +17,7 @@ from mmrl.engines.finite import check_batch
 from mmrl.engines.reference import Reference
 from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
+from mmrl.runs.records import TokenRecord
 from mmrl.trainer.canary import Canary
 from mmrl.trainer.loop import Loop
 from mmrl.trainer.mean_metrics import MeanMetrics
@@ -25,15 +26,8 @@ from mmrl.trainer.responses import Responses
 from mmrl.trainer.sampled import Sampled
 from mmrl.trainer.stages import StageContext, UserStages
 from mmrl.trainer.throughput import throughput_metrics
-from mmrl.types import Rollout, RolloutGroup, Sample, ScoredGroup
-
-
-@dataclass(frozen=True)
-class UpdateBatch:
-    """What an update is made from: the kept groups and, with its rows in their order, their tensor form."""
-
-    groups: tuple[ScoredGroup, ...]
-    batch: GroupBatch
+from mmrl.trainer.update_records import UpdateBatch, token_records, with_advantages
+from mmrl.types import RolloutGroup, Sample, ScoredGroup
 
 
 class OnlineLoop(Loop):
@@ -63,6 +57,7 @@ class OnlineLoop(Loop):
         self.stages = stages
         self.canary = Canary(config, self.recorder.add)
         self.scored: list[ScoredGroup] = []
+        self.tokens: list[list[TokenRecord]] | None = None
         self.sampled = Sampled()
 
     def begin_step(self, step: int) -> None:
@@ -74,6 +69,7 @@ class OnlineLoop(Loop):
     def one_step(self, step: int) -> None:
         """The step, stage by stage; `scored` then holds every group with its rewards and advantages."""
         context = StageContext(self.config, step)
+        self.tokens = None
         scored, kept = self.sample(context)
         if kept:
             update = self.make_batch(kept)
@@ -87,6 +83,7 @@ class OnlineLoop(Loop):
                 self.update_actor(update)
                 self.weight_sync(step)
             scored = with_advantages(scored, update)
+            self.tokens = token_records(scored, update, self.canary.take_logprobs())
         else:
             self.recorder.warn("no group is left to learn from; the update is skipped and the weights stay as they are")
         self.recorder.add({"update/skipped": float(not kept), **context.metrics})
@@ -95,7 +92,7 @@ class OnlineLoop(Loop):
     def close_step(self) -> None:
         """Speed, and the step's responses with their rewards and advantages."""
         self.recorder.add(throughput_metrics(self.actor, self.sampled.rollout_stats, self.recorder))
-        self.recorder.samples("train", self.scored)
+        self.recorder.samples("train", self.scored, self.tokens)
 
     def policy_moves(self, step: int) -> bool:
         """Whether the policy is updated in this step; in the first ones of some runs only the critic is."""
@@ -223,27 +220,3 @@ class OnlineLoop(Loop):
                 )
             )
         return metrics.means()
-
-
-def with_advantages(scored: Sequence[ScoredGroup], update: UpdateBatch) -> list[ScoredGroup]:
-    """Every group with the mean advantage of each of its responses, None for those left out of the update."""
-    assert update.batch.advantages is not None
-    lengths = update.batch.response_mask.sum(-1)
-    means = (update.batch.advantages.sum(-1) / lengths.clamp(min=1)).tolist()
-    rollouts = [rollout for group in update.groups for rollout in group.group.rollouts]
-    advantage_of = {
-        _key(rollout): mean if length else None
-        for rollout, mean, length in zip(rollouts, means, lengths.tolist(), strict=True)
-    }
-    return [
-        replace(
-            group,
-            advantages=tuple(advantage_of.get(_key(rollout)) for rollout in group.group.rollouts),
-        )
-        for group in scored
-    ]
-
-
-def _key(rollout: Rollout) -> tuple[str, int, int]:
-    """One response of a step: a sample that comes twice has responses of the same index, by other seeds."""
-    return (rollout.sample_id, rollout.index, rollout.seed)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from mmrl.data.images import ImageStore
 from mmrl.runs.progress import ProgressReporter
+from mmrl.runs.records import TokenRecord
 from mmrl.runs.trackers import Trackers
 from mmrl.runs.writer import RunWriter
 from mmrl.types import ScoredGroup
@@ -68,8 +69,11 @@ class Recorder:
         self.latest.update(values)
         self.writer.metrics(step, values)
 
-    def samples(self, split: str, groups: Sequence[ScoredGroup]) -> None:
-        self.writer.samples(self.step, split, groups, store_path=self._store.path)
+    def samples(
+        self, split: str, groups: Sequence[ScoredGroup], tokens: Sequence[Sequence[TokenRecord]] | None = None
+    ) -> None:
+        """Keeps the step's groups; `tokens[i][j]` is what is known of the tokens of response j of group i."""
+        self.writer.samples(self.step, split, groups, store_path=self._store.path, tokens=tokens)
 
     def warn(self, text: str) -> None:
         self.writer.event("warning", step=self.step, message=text)

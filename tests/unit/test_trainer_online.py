@@ -1,10 +1,15 @@
 import torch
 
 from mmrl.batch import PreparedPrompt, build_group_batch
+from mmrl.config import RunConfig
+from mmrl.runs.records import TokenRecord
+from mmrl.trainer.canary import Canary
 from mmrl.trainer.mean_metrics import MeanMetrics
 from mmrl.trainer.mini_batches import split_prompts
-from mmrl.trainer.online import UpdateBatch, with_advantages
+from mmrl.trainer.update_records import UpdateBatch, token_records, with_advantages
 from mmrl.types import Message, RewardResult, Rollout, RolloutGroup, Sample, ScoredGroup, TextPart
+
+MINIMAL = {"name": "n", "model": {"path": "m"}, "data": {"train": "d"}, "reward": [{"type": "exact"}]}
 
 
 def rollout(index: int, length: int, mask: tuple[int, ...] | None = None, *, seed: int = 0) -> Rollout:
@@ -63,6 +68,27 @@ def test_two_groups_of_one_sample_keep_their_own_advantages():
     recorded = with_advantages([first, again], UpdateBatch((first, again), batch))
 
     assert [group.advantages for group in recorded] == [(1.0, -1.0), (3.0, -3.0)]
+
+
+def test_records_get_what_was_computed_of_their_tokens_and_none_for_what_was_not():
+    kept, dropped = rollout(0, 2), rollout(1, 1)
+    update = UpdateBatch((group(kept),), batch_of([group(kept)]).with_(reference_logprobs=torch.tensor([[-1.0, -2.0]])))
+
+    ((known, unknown),) = token_records([group(kept, dropped)], update, {0: (-0.25, -0.75)})
+
+    assert known == TokenRecord(actor_logprobs=(-0.25, -0.75), reference_logprobs=(-1.0, -2.0), entropy=None)
+    assert unknown == TokenRecord()
+
+
+def test_the_canary_hands_over_the_logprobs_of_each_row_once_however_they_were_batched():
+    groups = [group(rollout(0, 2), rollout(1, 1)), group(rollout(0, 1), rollout(1, 2))]
+    batch = batch_of(groups)
+    canary = Canary(RunConfig.model_validate(MINIMAL), record=lambda values: None)
+    for rows, logprobs in (([1, 2], [[-0.5], [-0.5]]), ([0, 3], [[-0.5, -0.5], [-0.5, -0.25]])):
+        canary.observe(batch.select_rows(torch.tensor(rows)), torch.tensor(logprobs))
+
+    assert canary.take_logprobs() == {0: (-0.5, -0.5), 1: (-0.5,), 2: (-0.5,), 3: (-0.5, -0.25)}
+    assert canary.take_logprobs() == {}
 
 
 def test_metrics_of_several_optimiser_steps_are_means_maxima_and_sums():
