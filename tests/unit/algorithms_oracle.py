@@ -20,7 +20,12 @@ from mmrl.types import RewardPart, RewardResult, Rollout, RolloutGroup, Sample, 
 
 @dataclass
 class Response:
-    """One response; lists hold one number a token. Positions where mask is 0 are a tool's answer."""
+    """One response; lists hold one number a token. Positions where mask is 0 are a tool's answer.
+
+    sampler, values: the sampler's logprobs (the old ones if empty) and a critic's values.
+    parts: name, value and weight of each part of the score; one part if empty.
+    greedy: of a group's first response, the score of the greedy one to the same prompt.
+    """
 
     score: float
     mask: list[int]
@@ -29,6 +34,10 @@ class Response:
     reference: list[float]
     entropy: list[float] = field(default_factory=list)
     truncated: bool = False
+    sampler: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    parts: list[tuple[str, float, float]] = field(default_factory=list)
+    greedy: float | None = None
 
     @property
     def num_sampled(self) -> int:
@@ -64,8 +73,15 @@ def scored_groups(groups: Groups) -> list[ScoredGroup]:
             )
             for index, row in enumerate(group)
         )
-        rewards = tuple(RewardResult(row.score, (RewardPart("task", row.score, 1.0),)) for row in group)
-        scored.append(ScoredGroup(RolloutGroup(Sample(str(number), ()), rollouts), rewards))
+        rewards = tuple(
+            RewardResult(
+                row.score, tuple(RewardPart(*part) for part in row.parts) or (RewardPart("task", row.score, 1.0),)
+            )
+            for row in group
+        )
+        base = group[0].greedy if group else None
+        greedy = None if base is None else RewardResult(base, (RewardPart("task", base, 1.0),))
+        scored.append(ScoredGroup(RolloutGroup(Sample(str(number), ()), rollouts), rewards, greedy_reward=greedy))
     return scored
 
 
@@ -74,11 +90,14 @@ def group_batch(scored: Sequence[ScoredGroup], groups: Groups) -> GroupBatch:
     batch = build_group_batch([PreparedPrompt((1,), ())] * len(scored), [group.group.rollouts for group in scored])
     rows = [row for group in groups for row in group]
     width = batch.response_ids.shape[1]
-    return batch.with_(
-        old_logprobs=padded([row.old for row in rows], width),
-        reference_logprobs=padded([row.reference for row in rows], width),
-        sampler_logprobs=padded([row.old for row in rows], width),
-    )
+    columns = {
+        "old_logprobs": [row.old for row in rows],
+        "reference_logprobs": [row.reference for row in rows],
+        "sampler_logprobs": [row.sampler or row.old for row in rows],
+        "old_entropy": [row.entropy for row in rows],
+        "values": [row.values for row in rows],
+    }
+    return batch.with_(**{name: padded(column, width) * batch.response_mask for name, column in columns.items()})
 
 
 def token_stats(groups: Groups, width: int) -> TokenStats:
@@ -238,14 +257,17 @@ def weight_of_token(row: Response, aggregation: str, *, tokens: int, sequences: 
 
 def update(
     groups: Groups,
-    advantages: list[list[float]],
+    advantages: Sequence[Sequence[float | Sequence[float]]],
     config: Any,
     token_loss: Callable[[Token, Any], Dual],
     *,
     response_limit: int,
     first_update: bool = False,
 ) -> tuple[float, list[list[float]]]:
-    """The loss of one update and its gradient by each logprob, a list for each response."""
+    """The loss of one update and its gradient by each logprob, a list for each response.
+
+    advantages: of each response of each group, one number or one for each of its tokens.
+    """
     rows = [row for group in groups for row in group]
     counts = {
         "tokens": sum(row.num_sampled for row in rows),
@@ -259,7 +281,7 @@ def update(
         for position in [index for index, sampled in enumerate(row.mask) if sampled]:
             logprob = Dual(row.logprobs[position], 1.0)
             log_ratio = (logprob + -row.old[position]).clip(-20, 20)
-            token = Token(logprob, log_ratio, advantage, row)
+            token = Token(logprob, log_ratio, at(advantage, position), row)
             term = token_loss(token, config)
             if config.kl.coef and config.kl.where == "loss":
                 term += config.kl.coef * token_kl(token, row.reference[position], config, first_update=first_update)
@@ -269,3 +291,7 @@ def update(
             slopes[position] = weighted.slope
         gradient.append(slopes)
     return loss, gradient
+
+
+def at(advantage: float | Sequence[float], position: int) -> float:
+    return advantage[position] if isinstance(advantage, Sequence) else advantage

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import algorithms_oracle as oracle
+import algorithms_plain as plain
 import pytest
 import torch
 from algorithms_checks import (
@@ -20,11 +21,6 @@ from algorithms_checks import (
 from pydantic import ValidationError
 
 from mmrl.config.algorithm import CispoConfig, KlConfig
-
-
-def plain_loss(token: oracle.Token, config: Any) -> oracle.Dual:
-    weight = min(math.exp(token.log_ratio.value), config.cap)
-    return token.logprob * (-weight * token.advantage)
 
 
 def test_loss_and_gradient_on_worked_numbers() -> None:
@@ -59,7 +55,7 @@ def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -
     totals = check_random_batches(
         lambda draw: CispoConfig(**shared_settings(draw), cap=draw.choice([1.2, 5.0])),
         oracle.grpo_advantages,
-        plain_loss,
+        plain.capped_loss,
     )
     assert totals["actor/cap_fraction"] > 20
 

@@ -5,24 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import algorithms_oracle as oracle
+import algorithms_plain as plain
 import pytest
 import torch
 from algorithms_checks import AGGREGATIONS, WORKED, check_invariance, check_random_batches, run, shared_settings
 from pydantic import ValidationError
 
 from mmrl.config.algorithm import GpgConfig, KlConfig
-
-
-def plain_advantages(groups: oracle.Groups, config: Any) -> list[list[float]]:
-    num_with_spread = sum(not oracle.without_spread(oracle.penalised_returns(group, config)) for group in groups)
-    return [
-        [value * len(groups) / max(num_with_spread, 1) for value in group]
-        for group in oracle.dr_grpo_advantages(groups, config)
-    ]
-
-
-def plain_loss(token: oracle.Token, config: Any) -> oracle.Dual:
-    return token.logprob * -token.advantage
 
 
 def test_loss_and_gradient_on_worked_numbers() -> None:
@@ -54,7 +43,7 @@ def test_scaling_and_dropping_together_are_refused() -> None:
 
 @pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
-    check_random_batches(lambda draw: GpgConfig(**shared_settings(draw)), plain_advantages, plain_loss)
+    check_random_batches(lambda draw: GpgConfig(**shared_settings(draw)), plain.gpg, plain.plain_loss)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)

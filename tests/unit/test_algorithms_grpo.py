@@ -175,8 +175,8 @@ def test_advantages_are_the_same_over_the_whole_batch_and_over_a_mini_batch_of_w
 def test_reference_entropy_and_old_logprobs_are_asked_for_only_where_they_are_used() -> None:
     plain = build_algorithm(GrpoConfig())
     assert not plain.needs_reference
-    assert not plain.needs_entropy
     bound = build_algorithm(DrGrpoConfig(kl=KlConfig(coef=0.1), entropy_coef=0.1))
     assert bound.needs_reference
     batch, _ = prepared(bound.config, WORKED)
     assert bound.objective(batch, response_limit=4, first_update=True).needs_entropy
+    assert not plain.objective(batch, response_limit=4, first_update=True).needs_entropy

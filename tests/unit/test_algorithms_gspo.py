@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import algorithms_oracle as oracle
+import algorithms_plain as plain
 import pytest
 import torch
 from algorithms_checks import (
@@ -30,13 +31,6 @@ def random_config(draw: random.Random) -> GspoConfig:
         "dual_clip": draw.choice([None, 1.2]),
     }
     return GspoConfig(**shared_settings(draw), **clip)
-
-
-def plain_loss(token: oracle.Token, config: Any) -> oracle.Dual:
-    row = token.response
-    logs = [new - old for new, old, sampled in zip(row.logprobs, row.old, row.mask, strict=True) if sampled]
-    sequence = oracle.Dual(sum(logs) / len(logs), 1.0)
-    return oracle.clipped_loss(oracle.Token(token.logprob, sequence, token.advantage, row), config)
 
 
 def test_sequence_ratio_is_the_mean_over_sampled_tokens_and_its_gradient_goes_to_each() -> None:
@@ -74,7 +68,7 @@ def test_the_gradient_is_that_of_the_sequence_ratio_itself() -> None:
 
 @pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
-    totals = check_random_batches(random_config, oracle.grpo_advantages, plain_loss)
+    totals = check_random_batches(random_config, oracle.grpo_advantages, plain.sequence_clipped_loss)
     assert totals["actor/clip_fraction_low"] > 20
     assert totals["actor/clip_fraction_high"] > 20
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import algorithms_oracle as oracle
+import algorithms_plain as plain
 import pytest
 import torch
 from algorithms_checks import (
@@ -19,18 +20,6 @@ from algorithms_checks import (
 )
 
 from mmrl.config.algorithm import KlConfig, OpoConfig
-
-
-def plain_advantages(groups: oracle.Groups, config: Any) -> list[list[float]]:
-    def of_group(group: list[oracle.Response]) -> list[float]:
-        returns = oracle.penalised_returns(group, config)
-        num_tokens = sum(row.num_sampled for row in group)
-        if oracle.without_spread(returns) or num_tokens == 0:
-            return [0.0] * len(group)
-        weighted = sum(row.num_sampled * value for row, value in zip(group, returns, strict=True))
-        return [value - weighted / num_tokens for value in returns]
-
-    return [of_group(group) for group in groups]
 
 
 def test_the_baseline_weighs_responses_by_their_sampled_tokens() -> None:
@@ -64,7 +53,7 @@ def test_a_group_of_empty_responses_has_no_baseline_and_no_advantages() -> None:
 @pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(
-        lambda draw: OpoConfig(**shared_settings(draw), **clip_settings(draw)), plain_advantages, oracle.clipped_loss
+        lambda draw: OpoConfig(**shared_settings(draw), **clip_settings(draw)), plain.opo, oracle.clipped_loss
     )
     assert totals["actor/clip_fraction_low"] > 20
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import algorithms_oracle as oracle
+import algorithms_plain as plain
 import pytest
 import torch
 from algorithms_checks import (
@@ -19,18 +20,6 @@ from algorithms_checks import (
 )
 
 from mmrl.config.algorithm import KlConfig, PassAtKConfig
-
-
-def plain_advantages(groups: oracle.Groups, config: Any) -> list[list[float]]:
-    """The maximum of the group less the maximum without the response."""
-
-    def of_group(group: list[oracle.Response]) -> list[float]:
-        returns = oracle.penalised_returns(group, config)
-        if oracle.without_spread(returns):
-            return [0.0] * len(group)
-        return [max(returns) - max(returns[:index] + returns[index + 1 :]) for index in range(len(returns))]
-
-    return [of_group(group) for group in groups]
 
 
 def test_only_the_best_response_learns_and_by_its_lead() -> None:
@@ -60,7 +49,7 @@ def test_loss_and_gradient_on_worked_numbers() -> None:
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(
         lambda draw: PassAtKConfig(**shared_settings(draw), **clip_settings(draw)),
-        plain_advantages,
+        plain.pass_at_k,
         oracle.clipped_loss,
     )
     assert totals["actor/clip_fraction_high"] > 20

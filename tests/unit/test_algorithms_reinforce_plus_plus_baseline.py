@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from statistics import fmean, variance
 from typing import Any
 
 import algorithms_oracle as oracle
+import algorithms_plain as plain
 import pytest
 import torch
 from algorithms_checks import (
@@ -21,20 +21,6 @@ from algorithms_checks import (
 
 from mmrl.algorithms.advantages import whiten
 from mmrl.config.algorithm import KlConfig, ReinforcePlusPlusBaselineConfig
-
-
-def plain_advantages(groups: oracle.Groups, config: Any) -> list[list[float]]:
-    centred = oracle.dr_grpo_advantages(groups, config)
-    tokens = [
-        value
-        for group, values in zip(groups, centred, strict=True)
-        for row, value in zip(group, values, strict=True)
-        for _ in range(row.num_sampled)
-    ]
-    if len(tokens) < 2:
-        return centred
-    mean, std = fmean(tokens), math.sqrt(variance(tokens) + 1e-8)
-    return [[(value - mean) / std for value in values] for values in centred]
 
 
 def test_whitening_is_over_masked_positions_with_unbiased_variance() -> None:
@@ -79,7 +65,7 @@ def test_a_batch_without_any_spread_gives_exactly_zero() -> None:
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(
         lambda draw: ReinforcePlusPlusBaselineConfig(**shared_settings(draw), **clip_settings(draw)),
-        plain_advantages,
+        plain.reinforce_plus_plus_baseline,
         oracle.clipped_loss,
     )
     assert totals["actor/clip_fraction_low"] > 20

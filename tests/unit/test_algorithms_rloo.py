@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import algorithms_oracle as oracle
+import algorithms_plain as plain
 import pytest
 import torch
 from algorithms_checks import (
@@ -19,17 +20,6 @@ from algorithms_checks import (
 )
 
 from mmrl.config.algorithm import KlConfig, RlooConfig
-
-
-def plain_advantages(groups: oracle.Groups, config: Any) -> list[list[float]]:
-    def of_group(group: list[oracle.Response]) -> list[float]:
-        returns = oracle.penalised_returns(group, config)
-        if oracle.without_spread(returns):
-            return [0.0] * len(group)
-        others = len(group) - 1
-        return [value - (sum(returns) - value) / others for value in returns]
-
-    return [of_group(group) for group in groups]
 
 
 def test_each_response_is_compared_with_the_mean_of_the_others() -> None:
@@ -59,7 +49,7 @@ def test_the_first_update_has_the_gradient_of_reinforce() -> None:
 @pytest.mark.thorough
 def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
     totals = check_random_batches(
-        lambda draw: RlooConfig(**shared_settings(draw), **clip_settings(draw)), plain_advantages, oracle.clipped_loss
+        lambda draw: RlooConfig(**shared_settings(draw), **clip_settings(draw)), plain.rloo, oracle.clipped_loss
     )
     assert totals["actor/clip_fraction_low"] > 20
 

@@ -6,19 +6,12 @@ import math
 from typing import Any
 
 import algorithms_oracle as oracle
+import algorithms_plain as plain
 import pytest
 import torch
 from algorithms_checks import AGGREGATIONS, check_invariance, check_random_batches, run, shared_settings
 
 from mmrl.config.algorithm import KlConfig, SapoConfig
-
-
-def plain_loss(token: oracle.Token, config: Any) -> oracle.Dual:
-    tau = config.temperature_positive if token.advantage > 0 else config.temperature_negative
-    gate = 1 / (1 + math.exp(-tau * (math.exp(token.log_ratio.value) - 1)))
-    # By the chain rule: d gate / d log r = tau * gate * (1 - gate) * r
-    slope = tau * gate * (1 - gate) * math.exp(token.log_ratio.value) * token.log_ratio.slope
-    return oracle.Dual(gate, slope) * (-token.advantage * 4 / tau)
 
 
 def test_loss_and_gradient_on_worked_numbers() -> None:
@@ -45,7 +38,7 @@ def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -
             temperature_negative=draw.choice([1.05, 5.0]),
         ),
         oracle.grpo_advantages,
-        plain_loss,
+        plain.gated_loss,
     )
 
 
