@@ -73,13 +73,14 @@ def is_archive(path: Path) -> bool:
 
 def unpack(path: Path) -> UnpackedFolder:
     """The archive's files in a new temporary folder. Raises DataError for one that is refused, with nothing written."""
-    target = UnpackedFolder(Path(tempfile.mkdtemp(prefix="mmrl-unpacked-")))
-    with _reporting_damage(path):
-        if kind_of(path) == "zip":
-            _unpack_zip(path, target.path)
-        else:
-            _unpack_tar(path, target.path)
-    return target
+    folder = Path(tempfile.mkdtemp(prefix="mmrl-unpacked-"))
+    try:
+        with _reporting_damage(path):
+            (_unpack_zip if kind_of(path) == "zip" else _unpack_tar)(path, folder)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return UnpackedFolder(folder)
 
 
 def _unpack_zip(path: Path, target: Path) -> None:
