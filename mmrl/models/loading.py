@@ -38,12 +38,7 @@ def load_policy(
     seed: of whatever is drawn at random while loading.
     Raises NotFoundError for a missing folder, ModelError for one that is incomplete or of an unknown family.
     """
-    _check_folder(config.path)
-    hf_config = _ask(config.path, AutoConfig.from_pretrained)
-    family = family_for(hf_config)
-    if Path(config.path).is_dir():
-        _check_files(Path(config.path), family)
-    processor = _ask(config.path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
+    hf_config, family, processor = _read_folder(config.path)
     with torch.random.fork_rng(devices=[]), without_progress_bars():
         torch.manual_seed(seed)
         weights = torch.float64 if config.dtype == "float64" else torch.float32
@@ -61,6 +56,56 @@ def load_policy(
     else:
         policy.requires_grad_(False)
     return policy
+
+
+def load_prompts(path: str, image: ImageConfig, *, store: ImageStore) -> PromptProcessor:
+    """What makes the prompts of the model at `path`, the same as its policy has, without its weights."""
+    hf_config, _, processor = _read_folder(path)
+    return PromptProcessor(
+        processor, config=hf_config, generation_config=_generation_config(path, hf_config), store=store, image=image
+    )
+
+
+def load_skeleton(config: ModelConfig, image: ImageConfig, *, store: ImageStore) -> PolicyModel:
+    """The policy without its weights, on torch's meta device: sizes and parts can be asked for, nothing computed."""
+    hf_config, family, processor = _read_folder(config.path)
+    prompts = PromptProcessor(
+        processor,
+        config=hf_config,
+        generation_config=_generation_config(config.path, hf_config),
+        store=store,
+        image=image,
+    )
+    with torch.device("meta"):
+        hf = family.auto_class.from_config(
+            hf_config, dtype=torch.float32, attn_implementation=family.attention_settings(ATTENTION)
+        )
+        policy = PolicyModel(hf, family, prompts, dtype=_DTYPES[config.dtype])
+    apply_freeze(policy, config.freeze)
+    return policy
+
+
+def device_of(config: ModelConfig) -> torch.device:
+    """Where the model will run. Raises ModelError for a GPU that is not there."""
+    return _device(config.device)
+
+
+def _read_folder(path: str) -> tuple[Any, Family, Any]:
+    """Configuration, family and processor (for text alone the tokenizer) of a model whose files are complete."""
+    _check_folder(path)
+    hf_config = _ask(path, AutoConfig.from_pretrained)
+    family = family_for(hf_config)
+    if Path(path).is_dir():
+        _check_files(Path(path), family)
+    return hf_config, family, _ask(path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
+
+
+def _generation_config(path: str, hf_config: Any) -> GenerationConfig:
+    """As the loaded model has it: that of its folder, else what its configuration says."""
+    try:
+        return GenerationConfig.from_pretrained(path)
+    except OSError:
+        return GenerationConfig.from_model_config(hf_config)
 
 
 def _load_weights(path: str, family: Family, config: Any, dtype: torch.dtype) -> Any:
