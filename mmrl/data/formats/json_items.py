@@ -80,7 +80,8 @@ class JsonItems:
                 raise self._fault(error.msg, self._at + offset) from error
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{self._path}: JSON that cannot be read: {error}") from error
-            is_complete = self._buffer[end - 1] in _CLOSED_BY_ITSELF or end < len(self._buffer)
+            # A number may go on in what is still unread: `12` of `12`, `12.` or `12e-`, and `5` after it.
+            is_complete = self._buffer[end - 1] in _CLOSED_BY_ITSELF or len(self._buffer) - end > 2
             if is_complete or not self._read_on(CHUNK_CHARACTERS):
                 self._at = end
                 return value
