@@ -63,7 +63,8 @@ def _get(url: str, limits: _Limits, *, is_redirect: bool) -> tuple[bytes, str | 
     address = _allowed_address(host, port, limits.hosts, is_redirect=is_redirect)
     connection = http.client.HTTPConnection(host, port, timeout=limits.remaining_s())
     try:
-        connection.sock = _connect(address, port, host if parts.scheme == "https" else None, limits)
+        connected = _connect(address, port, host if parts.scheme == "https" else None, limits)
+        connection.sock = connected  # which it forgets once a response is the last
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("GET", target, headers={"Accept": "image/*", "User-Agent": "mmrl"})
         response = connection.getresponse()
@@ -72,7 +73,7 @@ def _get(url: str, limits: _Limits, *, is_redirect: bool) -> tuple[bytes, str | 
             return b"", location
         if response.status != 200:
             raise NetworkRefusal(f"answered {response.status} {response.reason}")
-        return _body(response, connection.sock, limits), None
+        return _body(response, connected, limits), None
     finally:
         connection.close()
 

@@ -82,8 +82,9 @@ class JsonItems:
                 raise DataError(f"{self._path}: JSON that cannot be read: {error}") from error
             # A number may go on in what is still unread: `12` of `12`, `12.` or `12e-`, and `5` after it.
             is_complete = self._buffer[end - 1] in _CLOSED_BY_ITSELF or len(self._buffer) - end > 2
+            length = end - self._at
             if is_complete or not self._read_on(CHUNK_CHARACTERS):
-                self._at = end
+                self._at += length
                 return value
 
     def end(self) -> None:
