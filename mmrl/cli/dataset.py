@@ -11,6 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mmrl.cli.output import JsonOption, note, print_json, print_table
+from mmrl.cli.reading import (
+    AllowNetworkOption,
+    AllowRootOption,
+    ImageRootOption,
+    ImagesFirstOption,
+    MapOption,
+    read_options,
+)
 
 if TYPE_CHECKING:
     from mmrl.data.registry import DatasetInfo
@@ -19,7 +27,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Add, list, show, validate and export data sets.")
 
-PathArgument = Annotated[Path, typer.Argument(help="A file (jsonl, json, parquet, csv) or a folder.")]
+PathArgument = Annotated[
+    str,
+    typer.Argument(
+        help="A file (jsonl, json, parquet, csv, tsv, arrow), a folder, a zip or tar archive, or hf://NAME."
+    ),
+]
 SplitOption = Annotated[
     str | None, typer.Option(help="Name of a file's split (default: its stem, or train), or the one split of a folder.")
 ]
@@ -32,13 +45,21 @@ def add(
     name: Annotated[str, typer.Option(help="Name to register it under.")],
     split: SplitOption = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad rows out instead of refusing them.")] = False,
+    mapping: MapOption = None,
+    images_first: ImagesFirstOption = False,
+    image_root: ImageRootOption = None,
+    allow_root: AllowRootOption = None,
+    allow_network: AllowNetworkOption = None,
     json: JsonOption = False,
 ) -> None:
     """Check every row and register the data set; bad rows are listed and refused."""
     from mmrl.data.ingest import add_dataset
     from mmrl.runs.inert import inert
 
-    added = add_dataset(path, name=name, split=split, skip_bad=skip_bad)
+    options = read_options(
+        mapping, images_first=images_first, image_root=image_root, allow_root=allow_root, allow_network=allow_network
+    )
+    added = add_dataset(path, name=name, split=split, skip_bad=skip_bad, options=options)
     if json:
         print_json(
             _info(added.info)
@@ -93,12 +114,24 @@ def show(
 
 
 @app.command()
-def validate(path: PathArgument, split: SplitOption = None, json: JsonOption = False) -> None:
+def validate(
+    path: PathArgument,
+    split: SplitOption = None,
+    mapping: MapOption = None,
+    images_first: ImagesFirstOption = False,
+    image_root: ImageRootOption = None,
+    allow_root: AllowRootOption = None,
+    allow_network: AllowNetworkOption = None,
+    json: JsonOption = False,
+) -> None:
     """Read every row and report the bad ones; registers and writes nothing. Exit code 1 if there are any."""
     from mmrl.data.ingest import validate as survey_of
     from mmrl.runs.inert import inert
 
-    survey = survey_of(path, split=split)
+    options = read_options(
+        mapping, images_first=images_first, image_root=image_root, allow_root=allow_root, allow_network=allow_network
+    )
+    survey = survey_of(path, split=split, options=options)
     if json:
         errors = [asdict(error) for error in survey.errors]
         print_json(
