@@ -67,12 +67,12 @@ def test_only_k1_is_taken_from_the_reward(estimator: str) -> None:
         run_config(type="dr_grpo", kl={"coef": 0.1, "estimator": estimator, "where": "reward"})
 
 
-def test_a_group_of_one_is_refused() -> None:
+def test_t03_a_group_of_one_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"needs group_size >= 2 \(got 1\)"):
         run_config(type="grpo", group_size=1)
 
 
-def test_a_group_larger_than_the_prompts_of_a_step_is_fine() -> None:
+def test_t03_a_group_larger_than_the_prompts_of_a_step_is_fine() -> None:
     # Steps count prompts, each with a whole group, so a batch can never cut a group.
     config = run_config(type="grpo", group_size=8)
     assert config.rollout.prompts_per_step * config.algorithm.group_size == 32

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import algorithms_oracle as oracle
-import torch
+import pytest
 from algorithms_checks import WORKED
-from torch import Tensor
+from ruamel.yaml import YAML
 
-from mmrl.algorithms import ALGORITHMS
-from mmrl.algorithms.advantages import has_spread
-from mmrl.algorithms.base import ClippedAlgorithm, GroupScores
-from mmrl.config.algorithm import ClippedPolicyConfig, LossAggregation
+from mmrl.algorithms import ALGORITHMS, build_algorithm
+from mmrl.config import build_config, load_config
+from mmrl.config.schema import known_keys
 
-MANUAL = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+MANUAL = (DOCS / "algorithms.md").read_text(encoding="utf-8")
+PARTS = (DOCS / "algorithm-parts.md").read_text(encoding="utf-8")
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
 def test_every_algorithm_has_a_section_with_its_source_defaults_and_use() -> None:
@@ -25,25 +29,48 @@ def test_every_algorithm_has_a_section_with_its_source_defaults_and_use() -> Non
     for name in ALGORITHMS:
         for word in ("arXiv", "- Advantage:", "- Loss", "- Defaults:", "- When:"):
             assert word in sections[name], f"{name}: {word}"
+        assert f"[`{name}`](#{name})" in MANUAL, name
 
 
-def test_the_walk_through_makes_an_algorithm_that_works() -> None:
-    blocks = [textwrap.dedent(block) for block in re.findall(r"^ *```python\n(.*?)^ *```", MANUAL, re.M | re.S)]
-    names: dict[str, Any] = {
-        "ClippedAlgorithm": ClippedAlgorithm,
-        "ClippedPolicyConfig": ClippedPolicyConfig,
-        "GroupScores": GroupScores,
-        "Literal": Literal,
-        "LossAggregation": LossAggregation,
-        "Tensor": Tensor,
-        "__name__": __name__,
-        "has_spread": has_spread,
-        "torch": torch,
-    }
-    for block in blocks:
-        exec(compile(block, "docs/algorithms.md", "exec"), names)
-    algorithm = names["MedianBaselineAlgorithm"](names["MedianBaselineConfig"]())
-    scored = oracle.scored_groups([[oracle.response(score, [1.0]) for score in (0.0, 1.0, 5.0)], *WORKED])
+@pytest.mark.parametrize("block", [*blocks(MANUAL, "yaml"), *blocks(PARTS, "yaml")])
+def test_every_config_in_the_manual_loads(block: str) -> None:
+    run = {"name": "x", "model": {"path": "m"}, "data": {"train": "d"}, "reward": [{"type": "exact"}]}
+    assert build_config({**run, **YAML(typ="safe", pure=True).load(block)}).config
+
+
+def test_the_advantage_function_of_the_manual_is_taken_by_the_two_lines_beside_it(tmp_path: Path) -> None:
+    (source,) = blocks(PARTS, "python")
+    (settings,) = [block for block in blocks(PARTS, "yaml") if "my_advantages.py" in block]
+    (tmp_path / "my_advantages.py").write_text(source)
+    run = "name: x\nmodel: {path: m}\ndata: {train: d}\nreward: [{type: exact}]\n"
+    (tmp_path / "run.yaml").write_text(run + settings)
+    algorithm = build_algorithm(load_config(tmp_path / "run.yaml").config.algorithm)
     groups = [[oracle.response(score, [1.0]) for score in (0.0, 1.0, 5.0)], *WORKED]
-    advantages = algorithm.advantages(scored, oracle.group_batch(scored, groups))
+    scored = oracle.scored_groups(groups)
+    advantages = algorithm.complete(scored, oracle.group_batch(scored, groups)).advantages
+    assert advantages is not None
     assert advantages[:3, 0].tolist() == [-1.0, 0.0, 4.0]
+
+
+def test_the_settings_in_the_table_of_other_frameworks_exist() -> None:
+    (table,) = re.findall(r"^## Names elsewhere\n(.*)", PARTS, re.M | re.S)
+    ours = [row.split("|")[1] for row in table.splitlines() if row.startswith("| `")]
+    known = {part for key in known_keys() for part in key.split(".")}
+    values: set[Any] = {
+        *ALGORITHMS,
+        "cispo",
+        "sapo",
+        "plain",
+        "gspo",
+        "loss",
+        "reward",
+        "k1",
+        "k2",
+        "k3",
+        "tis",
+        "icepop",
+    }
+    values |= {"token_mean", "sequence_mean_token_mean", "sequence_mean_token_sum", "constant", "sequence", "or"}
+    for cell in ours:
+        for word in re.findall(r"[a-z_0-9]+", " ".join(re.findall(r"`([^`]*)`", cell))):
+            assert word in known | values, f"{word} in {cell}"

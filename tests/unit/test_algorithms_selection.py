@@ -113,7 +113,7 @@ def test_truncated_responses_are_learned_from_unless_masking_is_asked_for() -> N
     assert selection.stats.num_masked_truncated == 0
 
 
-def test_a_step_whose_responses_are_all_truncated_and_masked_has_no_group_left() -> None:
+def test_t13_a_step_whose_responses_are_all_truncated_and_masked_has_no_group_left() -> None:
     groups = [[oracle.response(score, [1.0, 1.0], truncated=True) for score in (0.0, 1.0)] for _ in range(3)]
     selection = select(groups, mask_truncated=True)
     assert selection.groups == []
@@ -121,7 +121,7 @@ def test_a_step_whose_responses_are_all_truncated_and_masked_has_no_group_left()
     assert selection.stats.num_dropped_groups == 3
 
 
-def test_statistics_are_of_the_group_and_not_of_the_batch() -> None:
+def test_t09_statistics_are_of_the_group_and_not_of_the_batch() -> None:
     groups = groups_with([1.0, 0.0], [0.9, 0.1])
     scored = oracle.scored_groups(groups)
     advantages = build_algorithm(DrGrpoConfig()).advantages(scored, oracle.group_batch(scored, groups))
@@ -130,7 +130,7 @@ def test_statistics_are_of_the_group_and_not_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize("kl", [KlConfig(), KlConfig(coef=0.1), KlConfig(coef=0.1, estimator="k1", where="reward")])
-def test_a_group_that_is_all_right_has_advantages_exactly_zero(kl: KlConfig) -> None:
+def test_t08_a_group_that_is_all_right_has_advantages_exactly_zero_and_is_counted(kl: KlConfig) -> None:
     groups = groups_with([1.0, 1.0, 1.0, 1.0])
     for row, shift in zip(groups[0], (0.0, 0.1, 0.2, 0.3), strict=True):
         row.reference = [value - shift * sampled for value, sampled in zip(row.old, row.mask, strict=True)]
@@ -152,7 +152,7 @@ def test_a_group_that_is_all_right_has_advantages_exactly_zero(kl: KlConfig) -> 
     assert output.sums["actor/policy_loss"][0] == 0.0
 
 
-def test_mask_sums_are_the_sampled_lengths_whatever_the_padding_holds() -> None:
+def test_t11_mask_sums_are_the_sampled_lengths_whatever_the_padding_holds() -> None:
     groups = [[oracle.response(1.0, [1.0] * 3), oracle.response(0.0, [1.0] * 9)]]
     batch = oracle.group_batch(oracle.scored_groups(groups), groups)
     assert batch.response_mask.sum(-1).tolist() == [3.0, 9.0]
@@ -168,7 +168,7 @@ def test_mask_sums_are_the_sampled_lengths_whatever_the_padding_holds() -> None:
 
 
 @pytest.mark.parametrize("config_class", [GrpoConfig, DrGrpoConfig])
-def test_an_empty_response_gives_a_finite_loss_and_is_counted(config_class: Any) -> None:
+def test_t12_an_empty_response_gives_a_finite_loss_and_is_counted(config_class: Any) -> None:
     groups = [[oracle.response(0.0, []), oracle.response(1.0, [1.0, 1.0])]]
     for aggregation in ("token_mean", "sequence_mean_token_sum", "sequence_mean_token_mean", "constant"):
         algorithm = build_algorithm(config_class(loss_aggregation=aggregation))
