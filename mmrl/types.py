@@ -115,6 +115,8 @@ class RewardPart:
     """What one reward function said of one response. `value` is None when it failed; `error` then says why.
 
     extras: further numbers or texts that a user's function gave for this response.
+    scaled: the value after normalisation, for a part that is normalised; it counts in the total then.
+    vetoes: whether it overrules the total of this response; None for a reward that is no veto.
     """
 
     name: str
@@ -125,11 +127,19 @@ class RewardPart:
     error: str | None = None
     ms: float = 0.0
     extras: Mapping[str, float | str] = field(default_factory=dict)
+    scaled: float | None = None
+    vetoes: bool | None = None
+
+    @property
+    def worth(self) -> float | None:
+        """What it adds to the total where nothing overrules that; None when it failed."""
+        counted = self.value if self.scaled is None else self.scaled
+        return None if counted is None else counted * self.weight
 
 
 @dataclass(frozen=True)
 class RewardResult:
-    """total: the weighted sum of the parts, or None when a part failed: missing, never 0."""
+    """total: the sum of the parts' worth, or None when a part failed: missing, never 0."""
 
     total: float | None
     parts: tuple[RewardPart, ...]

@@ -56,7 +56,7 @@ def _without_shaping(reward: RewardResult, shaping_parts: Collection[str]) -> Re
         return reward
     if not math.isclose(reward.total, math.fsum(_worth(part) for part in parts), rel_tol=1e-6, abs_tol=1e-9):
         return reward
-    kept = tuple(replace(part, value=0.0) if part.name in shaping_parts else part for part in parts)
+    kept = tuple(replace(part, value=0.0, scaled=None) if part.name in shaping_parts else part for part in parts)
     return RewardResult(math.fsum(_worth(part) for part in kept), kept)
 
 
@@ -71,4 +71,4 @@ def _values(group: ScoredGroup, name: str) -> list[float]:
 
 
 def _worth(part: RewardPart) -> float:
-    return part.weight * (part.value or 0.0)
+    return part.worth or 0.0

@@ -115,11 +115,19 @@ def _write_response(page: _Page, response: ResponseRecord) -> None:
 
 
 def _part(part: RewardPart) -> str:
-    text = f"{inert(part.name, one_line=True)} {_number(part.value)} (weight {part.weight:g})"
+    scaled = "" if part.scaled is None else f", scaled {part.scaled:+.3f}"
+    text = f"{inert(part.name, one_line=True)} {_number(part.value)} (weight {part.weight:g}{scaled})"
+    if part.vetoes:
+        text += ", vetoes"
     if part.extracted is not None:
         text += f", read as '{inert(part.extracted, one_line=True)}'"
     if part.explanation:
         text += f": {inert(part.explanation, one_line=True)}"
+    if part.extras:
+        facts = (
+            f"{key} {value if isinstance(value, str) else format(value, 'g')}" for key, value in part.extras.items()
+        )
+        text += f" [{inert(', '.join(facts), one_line=True)}]"
     if part.error:
         text += f", failed: {inert(part.error, one_line=True)}"
     return text

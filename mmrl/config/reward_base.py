@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from mmrl.config.base import ConfigModel
+
+Normalisation = Literal["none", "group", "running"]
 
 
 class RewardBase(ConfigModel):
@@ -13,6 +17,10 @@ class RewardBase(ConfigModel):
     shaping: bool = False
     """Whether it only shapes how a response looks and says nothing of success: algorithm.outcome_gate leaves such parts
     out of a group in which every response failed."""
+
+    normalise: Normalisation = "none"
+    """How its values are brought to a scale before the weight in training: within the responses to one prompt, or by
+    the mean and deviation of all values so far."""
 
     @property
     def part_name(self) -> str:

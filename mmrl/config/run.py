@@ -176,6 +176,9 @@ class RewardRunnerConfig(ConfigModel):
     """Processes for rewards that may hang or crash."""
     max_failure_rate: float = Field(0.5, gt=0, le=1)
     """A step in which a reward fails on a larger share of the responses stops the run."""
+    try_rows: int = Field(4, ge=0)
+    """Rows of the data whose answers, and empty, wrong and malformed ones, are scored before a run starts, to warn of
+    rewards that cannot tell them apart; 0 tries none."""
     memory_mb: int = Field(4096, ge=256)
     """Memory that each of these processes may take, in MiB; a response whose reward needs more counts as failed."""
 
@@ -306,6 +309,18 @@ def _check_rewards_of_algorithm(config: RunConfig) -> None:
         raise ValueError(
             "reward: 'overlong' would punish length twice, since algorithm 'dapo' shapes it by itself; leave it "
             "out, or set algorithm.overlong_buffer: 0"
+        )
+    normalised = [reward for reward in config.reward if reward.normalise != "none"]
+    if algorithm.type == "gdpo" and normalised:
+        raise ValueError(
+            f"reward: '{normalised[0].part_name}' has normalise: {normalised[0].normalise}, and algorithm 'gdpo' "
+            "normalises each reward within its group by itself; leave normalise out, or use another algorithm such as "
+            "'grpo'"
+        )
+    if algorithm.samples_greedy and any(reward.normalise == "group" for reward in normalised):
+        raise ValueError(
+            f"reward: normalise: group does not go with algorithm '{algorithm.type}', whose greedy response has no "
+            "group to be compared in; use normalise: running"
         )
     if algorithm.type == "gdpo" and "veto" in types:
         raise ValueError(

@@ -17,6 +17,7 @@ def reward_metrics(results: Sequence[RewardResult]) -> dict[str, float]:
     reward/mean, reward/std: of the totals (std unbiased, 0 for a single one); left out where no response has a total.
     reward/missing: responses without a total.
     reward/<part>/mean: of the raw values; left out where there is none.
+    reward/<part>/vetoed: responses whose total it overruled, where it is a veto.
     reward/<part>/failures: responses that it failed on.
     reward/<part>/ms: mean milliseconds.
     reward/<part>/<extra>: mean of a number that a user's function gave besides its score, over the responses that
@@ -47,6 +48,8 @@ def _part_metrics(prefix: str, column: Sequence[RewardPart]) -> dict[str, float]
     }
     if values:
         metrics[f"{prefix}/mean"] = fmean(values)
+    if any(part.vetoes is not None for part in column):
+        metrics[f"{prefix}/vetoed"] = float(sum(part.vetoes is True for part in column))
     for key in sorted({key for part in column for key in part.extras}):
         numbers = [number for part in column if isinstance(number := part.extras.get(key), float)]
         if numbers:

@@ -10,53 +10,30 @@ here meanwhile. What comes of each try is an `Outcome`; the outcomes of a respon
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mmrl.calls import logged_call
-from mmrl.config.reward import FunctionRewardConfig, RewardConfig, VetoRewardConfig
+from mmrl.config.reward import RewardConfig
 from mmrl.config.run import RewardRunnerConfig
 from mmrl.config.secrets import secret_values, without
-from mmrl.errors import ConfigError, RunFailedError
-from mmrl.rewards.base import Reward, RewardItem
-from mmrl.rewards.function import UserFunction
-from mmrl.rewards.loading import options_of
+from mmrl.errors import RunFailedError
+from mmrl.rewards.base import RewardItem
 from mmrl.rewards.metrics import reward_metrics
+from mmrl.rewards.normalise import Normaliser
 from mmrl.rewards.outcome import Outcome, attempt
+from mmrl.rewards.parts import check_names, part_of_config, part_of_function, result_of, total_of
 from mmrl.rewards.pool import RewardPool
-from mmrl.rewards.registry import build_reward, deadline_s, has_service, is_isolated
 from mmrl.rewards.server import Setup
-from mmrl.rewards.service import JoinedStream, Service, ServiceStream
-from mmrl.rewards.staged import StagedReward
+from mmrl.rewards.service import JoinedStream, ServiceStream
 from mmrl.rewards.stream import JobStream, Lane
-from mmrl.rewards.worker import RewardSource
-from mmrl.types import RewardPart, RewardResult, Rollout, RolloutGroup, Sample
+from mmrl.types import RewardResult, Rollout, RolloutGroup, Sample
 
 __all__ = ["RewardRunner", "reward_metrics"]
 
 _CAUSES_SHOWN = 3
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _Part:
-    """One reward of the run: scored here by `local`, elsewhere by `service`, or in the pool from `source` under
-    `deadline_s`.
-
-    batch: responses in one job of the pool.
-    veto_total: the total of a response that it scores 0; None for every reward but a veto.
-    """
-
-    name: str
-    weight: float
-    label: str
-    local: Reward | None = None
-    service: Service | None = None
-    source: RewardSource | None = None
-    deadline_s: float = 0.0
-    batch: int = 1
-    veto_total: float | None = None
 
 
 class RewardRunner:
@@ -80,9 +57,10 @@ class RewardRunner:
     ) -> None:
         self._max_failure_rate = runner.max_failure_rate
         self._secrets = secret_values([config.model_dump() for config in configs])
-        self._parts = [_part_of_config(config, runner) for config in configs]
-        self._parts += [_part_of_function(function) for function in functions]
-        _check_names(self._parts)
+        self._parts = [part_of_config(config, lambda inner: RewardRunner([inner], runner)) for config in configs]
+        self._parts += [part_of_function(function) for function in functions]
+        check_names(self._parts)
+        self._normaliser = Normaliser({place: part.normalise for place, part in enumerate(self._parts)})
         self._isolated = [part for part in self._parts if part.source is not None]
         self._serviced = [part for part in self._parts if part.service is not None]
         self._services = [part.service for part in self._serviced if part.service is not None]
@@ -104,8 +82,11 @@ class RewardRunner:
             self._started.append(group)
 
     @logged_call
-    def score(self, groups: Sequence[RolloutGroup]) -> list[tuple[RewardResult, ...]]:
+    def score(self, groups: Sequence[RolloutGroup], *, normalised: bool = True) -> list[tuple[RewardResult, ...]]:
         """The reward of each rollout, by group and in order.
+
+        normalised: whether parts that ask for it are brought to a scale before they are added up. An evaluation wants
+            their values as they are.
 
         Raises:
             RunFailedError: one reward failed on a larger share of the responses than `max_failure_rate`.
@@ -114,7 +95,21 @@ class RewardRunner:
         results = iter(self._score_items(_items(groups), stream, places))
         scored = [tuple(next(results) for _ in group.rollouts) for group in groups]
         self._check_failures([result for group in scored for result in group])
-        return scored
+        return self.normalise(scored) if normalised else scored
+
+    def normalise(self, scored: Sequence[Sequence[RewardResult]]) -> list[tuple[RewardResult, ...]]:
+        """The results of groups with the parts that ask for it brought to a scale, and their totals from that."""
+        return [
+            tuple(RewardResult(total_of(self._parts, parts), parts) for parts in group)
+            for group in self._normaliser.scaled(scored)
+        ]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run must keep to go on: the running figures of normalised parts."""
+        return self._normaliser.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._normaliser.load_state_dict(state)
 
     def score_texts(self, texts: Sequence[tuple[Sample, str]]) -> list[RewardResult]:
         """The same for responses that nobody sampled, to try rewards out. Tokens are counted as one for every four
@@ -190,7 +185,7 @@ class RewardRunner:
             return []
         columns = self._columns(items, stream, places)
         rows = zip(*(columns[part.name] for part in self._parts), strict=True)
-        return [_result(self._parts, row, item) for row, item in zip(rows, items, strict=True)]
+        return [result_of(self._parts, row, item) for row, item in zip(rows, items, strict=True)]
 
     def _columns(
         self, items: Sequence[RewardItem], stream: JoinedStream | None, places: Sequence[int]
@@ -234,87 +229,9 @@ class RewardRunner:
                 )
 
 
-def _part_of_config(config: RewardConfig, runner: RewardRunnerConfig) -> _Part:
-    label = f"reward '{config.part_name}'"
-    if isinstance(config, FunctionRewardConfig):
-        label += f" ({config.path})"
-    veto_total = config.total if isinstance(config, VetoRewardConfig) else None
-    part = _Part(config.part_name, config.weight, label, veto_total=veto_total)
-    if has_service(config):
-        return replace(part, service=_build_service(config, runner))
-    if not is_isolated(config):
-        return replace(part, local=build_reward(config))
-    batch = config.batch if isinstance(config, FunctionRewardConfig) else None
-    return replace(part, source=RewardSource(config=config), deadline_s=deadline_s(config), batch=batch or 1)
-
-
-def _build_service(config: RewardConfig, runner: RewardRunnerConfig) -> Service:
-    if config.inner:
-        return StagedReward(config, lambda inner: RewardRunner([inner], runner))
-    service = build_reward(config)
-    assert isinstance(service, Service)
-    return service
-
-
-def _part_of_function(function: Callable[..., Any]) -> _Part:
-    options = options_of(function)
-    own_name = str(getattr(function, "__name__", type(function).__name__))
-    name = options.name or own_name.replace("<lambda>", "function")
-    label = f"reward '{name}'"
-    here = UserFunction(function, repr(name), batch=options.batch)
-    if not options.isolated:
-        return _Part(name, options.weight, label, local=here)
-    try:
-        source = RewardSource.from_function(function, repr(name), batch=options.batch)
-    except Exception as error:
-        _logger.warning(
-            "%s cannot be sent to another process (%s: %s); it runs in this one, where nothing stops it if it hangs",
-            label, type(error).__name__, error,
-        )  # fmt: skip
-        return _Part(name, options.weight, label, local=here)
-    return _Part(name, options.weight, label, source=source, deadline_s=options.timeout_s, batch=options.batch or 1)
-
-
-def _check_names(parts: Sequence[_Part]) -> None:
-    names = [part.name for part in parts]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f"two rewards are named {twice[0]!r}; give one of them another `name`")
-
-
 def _items(groups: Sequence[RolloutGroup]) -> list[RewardItem]:
     return [_item(group.sample, rollout) for group in groups for rollout in group.rollouts]
 
 
 def _item(sample: Sample, rollout: Rollout) -> RewardItem:
     return RewardItem(sample, rollout.text, rollout.index, sum(rollout.response_mask), rollout.finish_reason)
-
-
-def _result(parts: Sequence[_Part], outcomes: Sequence[Outcome], item: RewardItem) -> RewardResult:
-    scored = tuple(_reward_part(part, outcome, item) for part, outcome in zip(parts, outcomes, strict=True))
-    return RewardResult(_total(parts, scored), scored)
-
-
-def _total(parts: Sequence[_Part], scored: Sequence[RewardPart]) -> float | None:
-    """The weighted sum, or what a veto sets instead; None where a part that counts has no value."""
-    counted = [
-        (part, one) for part, one in zip(parts, scored, strict=True) if one.weight or part.veto_total is not None
-    ]
-    if any(one.value is None for _, one in counted):
-        return None
-    vetoes = [part.veto_total for part, one in counted if part.veto_total is not None and one.value == 0.0]
-    return min(vetoes) if vetoes else sum((one.value * one.weight for _, one in counted if one.value), 0.0)
-
-
-def _reward_part(part: _Part, outcome: Outcome, item: RewardItem) -> RewardPart:
-    where = f"{part.label} on sample {item.sample.id}, response {item.index}"
-    return RewardPart(
-        name=part.name,
-        value=outcome.value,
-        weight=part.weight,
-        extracted=outcome.extracted,
-        explanation=outcome.explanation,
-        error=None if outcome.error is None else f"{where}: {outcome.error}",
-        ms=outcome.ms,
-        extras=outcome.extras,
-    )

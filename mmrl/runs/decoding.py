@@ -70,13 +70,19 @@ def _group(rows: list[dict[str, Any]]) -> GroupRecord:
     )
 
 
+def _part(row: dict[str, Any]) -> RewardPart:
+    """A shard that was written before parts had extras or a scale lacks these fields."""
+    extras = row.get("extras")
+    return RewardPart(**{**row, "extras": {} if extras is None else json.loads(extras)})
+
+
 def _response(row: dict[str, Any]) -> ResponseRecord:
     return ResponseRecord(
         sample_idx=row["sample_idx"],
         seed=row["seed"],
         policy_version=row["policy_version"],
         reward=row["reward_total"],
-        parts=tuple(RewardPart(**part) for part in row["reward_parts"]),
+        parts=tuple(map(_part, row["reward_parts"])),
         advantage=row["advantage"],
         length=row["length"],
         finish_reason=row["finish_reason"],

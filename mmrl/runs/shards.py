@@ -6,7 +6,7 @@ import io
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,9 @@ SCHEMA = pa.schema(
                         ("explanation", pa.string()),
                         ("error", pa.string()),
                         ("ms", pa.float64()),
+                        ("scaled", pa.float64()),
+                        ("vetoes", pa.bool_()),
+                        ("extras", pa.string()),
                     ]
                 )
             ),
@@ -178,7 +181,16 @@ def _part(part: RewardPart, *, full: bool) -> dict[str, Any]:
         "explanation": _text(part.explanation) if full else None,
         "error": _text(part.error),
         "ms": part.ms,
+        "scaled": _finite(part.scaled),
+        "vetoes": part.vetoes,
+        "extras": _extras(part.extras, full=full),
     }
+
+
+def _extras(extras: Mapping[str, float | str], *, full: bool) -> str | None:
+    """As JSON; the texts only where text is kept."""
+    kept = {key: value for key, value in extras.items() if full or not isinstance(value, str)}
+    return json.dumps(plain(kept)) if kept else None
 
 
 def _finite(value: float | None) -> float | None:

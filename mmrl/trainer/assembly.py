@@ -21,11 +21,13 @@ from mmrl.models.policy import PolicyModel, load_policy
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.checkpoints import Checkpointer
 from mmrl.trainer.evaluation import Evaluator
+from mmrl.trainer.fitting import Fitted, fit, fit_prompts
 from mmrl.trainer.offline import OfflineLoop
 from mmrl.trainer.online import OnlineLoop
-from mmrl.trainer.preflight import RunData, check_data, fit_prompts
+from mmrl.trainer.preflight import announce
 from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.resume import ResumePoint
+from mmrl.trainer.run_data import RunData, check_data
 from mmrl.trainer.snapshot import Snapshots
 from mmrl.trainer.stages import UserStages
 from mmrl.trainer.state import RandomState, Stateful, stateful
@@ -53,14 +55,16 @@ def build_online_loop(
     policy = _load_policy(config, store, point)
     reference = _reference(config, policy, store, point) if algorithm.needs_reference else None
     train, held_out = _fitted(config, policy, data, recorder)
-    prompts = _stream(config, train, config.rollout.prompts_per_step, point)
+    prompts = _stream(config, train.kept, config.rollout.prompts_per_step, point)
     actor = _actor(config, policy, temperature=config.rollout.temperature)
     critic = build_critic(config, policy, store) if config.algorithm.needs_critic else None
     parts = {"actor": actor, "algorithm": algorithm, "stages": stages} | ({} if critic is None else {"critic": critic})
-    parts = _restored(parts, recorder, point)
     with ExitStack() as stack:
         rollout = _rollout(config, policy, stack)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
+        parts = _restored({**parts, "rewards": rewards}, recorder, point)
+        if point is None:
+            announce(config, policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         yield OnlineLoop(
             config,
             prompts=prompts,
@@ -92,12 +96,14 @@ def build_offline_loop(
     model = _checked_model(config, point)
     policy = _load_policy(config, store, point)
     train, held_out = _fitted(config, policy, data, recorder)
-    prompts = _stream(config, train, config.sft.batch_size, point)
+    prompts = _stream(config, train.kept, config.sft.batch_size, point)
     actor = _actor(config, policy, temperature=1.0)
     parts = _restored({"actor": actor}, recorder, point)
     with ExitStack() as stack:
         rollout = _rollout(config, policy, stack)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
+        if point is None:
+            announce(config, policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         yield OfflineLoop(
             config,
             prompts=prompts,
@@ -145,10 +151,10 @@ def _reference(config: RunConfig, policy: PolicyModel, store: ImageStore, point:
 
 def _fitted(
     config: RunConfig, policy: PolicyModel, data: RunData, recorder: Recorder
-) -> tuple[Sequence[Sample], Sequence[Sample]]:
-    train = fit_prompts(data.train, policy.prompts, config.data, what="data.train", say=recorder.say)
+) -> tuple[Fitted, Sequence[Sample]]:
+    train = fit(data.train, policy.prompts, config.data, what="data.train", say=recorder.say)
     held_out = fit_prompts(data.held_out, policy.prompts, config.data, what="data.eval", say=recorder.say)
-    check_data(config, RunData(train, held_out))
+    check_data(config, RunData(train.kept, held_out))
     return train, held_out
 
 

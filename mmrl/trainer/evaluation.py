@@ -67,7 +67,7 @@ def answer(
     groups = rollout.generate(
         samples, params, num_responses=num_responses, seed=seed, step=EVALUATION_STEP, on_group=rewards.start
     )
-    results = rewards.score(groups)
+    results = rewards.score(groups, normalised=False)
     return [ScoredGroup(group, tuple(rewards)) for group, rewards in zip(groups, results, strict=True)]
 
 

@@ -1,7 +1,7 @@
 """More pairs, from the forms of textbooks: algebra, geometry, calculus, probability, number theory, Chinese answers.
 
-They were written in four lots before looking at what the reward makes of them; docs/rewards.md tells how many of each lot
-were right at first.
+They were written in four lots before looking at what the reward makes of them; docs/rewards.md tells how many of each
+lot were right at first.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from mmrl.config.reward import RewardConfig
 from mmrl.config.run import RewardRunnerConfig
 from mmrl.rewards import RewardRunner, Score
 from mmrl.rewards.base import RewardFailure
+from mmrl.rewards.metrics import reward_metrics
 from mmrl.rewards.registry import build_reward, deadline_s, is_isolated
 
 FORMAT = {"type": "format"}
@@ -111,6 +112,9 @@ def test_a_veto_sets_the_total_whatever_the_others_say() -> None:
     assert [result.total for result in (clean, vetoed, wrong)] == [1.0, -2.0, -2.0]
     assert [result.parts[1].value for result in (clean, vetoed, wrong)] == [1.0, 0.0, 0.0]
     assert vetoed.parts[1].explanation == "keyword -1 (found 'forbidden' x1)"
+    metrics = reward_metrics([clean, vetoed, wrong])
+    assert metrics["reward/veto/vetoed"] == 2.0
+    assert "reward/exact/vetoed" not in metrics
 
 
 def test_the_lowest_of_several_vetoes_counts() -> None:

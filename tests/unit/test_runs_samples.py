@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,7 +16,7 @@ from mmrl.errors import ConflictError, NotFoundError
 from mmrl.runs.reader import RunReader
 from mmrl.runs.recording import choose_groups
 from mmrl.runs.records import TokenRecord
-from mmrl.types import RewardPart
+from mmrl.types import RewardPart, RewardResult
 
 
 @pytest.fixture
@@ -238,3 +239,22 @@ def test_the_same_prompt_is_fixed_at_every_step_and_chance_changes_with_the_step
 def test_a_group_larger_than_the_budget_is_still_kept_alone() -> None:
     groups = [group([("a", 1.0)], length=50), group([("b", 0.0)], prompt=sample("p"), length=60)]
     assert len(choose_groups(groups, step=1, budget=10).reasons) == 1
+
+
+def test_what_a_reward_said_besides_its_value_comes_back(run_dir: Path, store: ImageStore) -> None:
+    told = RewardPart("own", 0.5, 1.0, extras={"tests": 3.0, "verdict": "fine \ud800"}, scaled=-1.5, vetoes=False)
+    scored = group([("a", 0.5), ("b", 0.5)])
+    scored = replace(scored, rewards=(RewardResult(-1.5, (told,)), RewardResult(0.5, (RewardPart("own", 0.5, 1.0),))))
+    begin_run(run_dir).samples(1, "train", [scored], store_path=store.path)
+    (record,) = RunReader(run_dir).sample_groups(1, "train")
+    (first,), (second,) = (response.parts for response in record.responses)
+    assert first == replace(told, extras={"tests": 3.0, "verdict": "fine \ud800"})
+    assert (second.extras, second.scaled, second.vetoes) == ({}, None, None)
+
+
+def test_numbers_that_a_reward_gave_are_kept_where_texts_are_not(run_dir: Path, store: ImageStore) -> None:
+    part = RewardPart("own", 1.0, 1.0, extras={"tests": 3.0, "verdict": "fine"})
+    scored = replace(group([("a", 1.0)]), rewards=(RewardResult(1.0, (part,)),))
+    begin_run(run_dir, record=RecordConfig(full_tokens_per_step=0)).samples(1, "train", [scored], store_path=store.path)
+    (record,) = RunReader(run_dir).sample_groups(1, "train")
+    assert record.responses[0].parts[0].extras == {"tests": 3.0}
