@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mmrl.cli.dataset_text import (
+    distribution_line,
+    error_lines,
+    info_to_json,
+    sample_text,
+    sample_to_json,
+    splits_text,
+)
 from mmrl.cli.output import JsonOption, note, print_json, print_table
 from mmrl.cli.reading import (
     AllowNetworkOption,
@@ -21,9 +29,10 @@ from mmrl.cli.reading import (
 )
 
 if TYPE_CHECKING:
-    from mmrl.data.registry import DatasetInfo
-    from mmrl.data.rows import RowError
-    from mmrl.types import Message, Sample
+    from mmrl.data.survey import Survey
+    from mmrl.trainer.data_checks import RunChecks
+    from mmrl.trainer.preview import Previewer
+    from mmrl.types import Sample
 
 app = typer.Typer(no_args_is_help=True, help="Add, list, show, validate and export data sets.")
 
@@ -36,7 +45,10 @@ PathArgument = Annotated[
 SplitOption = Annotated[
     str | None, typer.Option(help="Name of a file's split (default: its stem, or train), or the one split of a folder.")
 ]
-NUM_SHOWN = 20
+RunOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="RUN.yaml", show_default=False, help="A run's config, to check against it."),
+]
 
 
 @app.command()
@@ -62,13 +74,13 @@ def add(
     added = add_dataset(path, name=name, split=split, skip_bad=skip_bad, options=options)
     if json:
         print_json(
-            _info(added.info)
+            info_to_json(added.info)
             | {"skipped": [asdict(error) for error in added.skipped], "warnings": list(added.warnings)}
         )
         return
-    for line in (*_error_lines("left out", added.skipped), *(f"warning: {line}" for line in added.warnings)):
+    for line in (*error_lines("left out", added.skipped), *(f"warning: {line}" for line in added.warnings)):
         note(inert(line))
-    typer.echo(f"{added.info.name} version {added.info.version}: {_splits(added.info)}")
+    typer.echo(f"{added.info.name} version {added.info.version}: {splits_text(added.info)}")
 
 
 @app.command("list")
@@ -78,13 +90,13 @@ def list_datasets(json: JsonOption = False) -> None:
 
     datasets = DatasetRegistry().all()
     if json:
-        print_json({"datasets": [_info(info) for info in datasets]})
+        print_json({"datasets": [info_to_json(info) for info in datasets]})
         return
     if not datasets:
         note("no data sets yet; `mmrl dataset add PATH --name NAME` adds one")
         return
     rows = [
-        {"name": info.name, "version": info.version, "splits": _splits(info), "bytes": info.num_bytes}
+        {"name": info.name, "version": info.version, "splits": splits_text(info), "bytes": info.num_bytes}
         for info in datasets
     ]
     print_table(rows, list(rows[0]))
@@ -94,23 +106,28 @@ def list_datasets(json: JsonOption = False) -> None:
 def show(
     ref: Annotated[str, typer.Argument(metavar="NAME[@SPLIT]", help="A registered data set, a file or a folder.")],
     rows: Annotated[str, typer.Option(help="Rows START:STOP, counted from 0, STOP left out.")] = "0:5",
+    config: RunOption = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="PATH", show_default=False, help="A model, to show sizes and tokens for.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show samples as a run sees them."""
+    """Show samples as a run sees them; with a config or a model, also image sizes and token counts as it makes them."""
     from mmrl.data import load_dataset
-    from mmrl.data.serialise import image_to_dict, sample_to_dict
     from mmrl.runs.inert import inert
 
     start, stop = _parse_rows(rows)
     dataset = load_dataset(ref, limit=stop)
     samples = dataset[start:stop]
+    previewer = _previewer(config, model)
+    previews = [None if previewer is None else previewer(sample) for sample in samples]
     if json:
-        shown = [sample_to_dict(each) | {"images": [image_to_dict(image) for image in each.images]} for each in samples]
+        shown = [sample_to_json(sample, preview) for sample, preview in zip(samples, previews, strict=True)]
         print_json({"name": dataset.name, "split": dataset.split, "version": dataset.version, "rows": shown})
         return
     typer.echo(f"{dataset.name} @{dataset.split} version {dataset.version}")
-    for number, sample in enumerate(samples, start=start):
-        typer.echo(inert(_sample_text(number, sample)))
+    for number, (sample, preview) in enumerate(zip(samples, previews, strict=True), start=start):
+        typer.echo(inert(sample_text(number, sample, preview)))
 
 
 @app.command()
@@ -122,26 +139,30 @@ def validate(
     image_root: ImageRootOption = None,
     allow_root: AllowRootOption = None,
     allow_network: AllowNetworkOption = None,
+    config: RunOption = None,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Tell how lengths, images and answers are distributed.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Read every row and report the bad ones; registers and writes nothing. Exit code 1 if there are any."""
+    """Read every row and report the bad ones; registers and writes nothing. Exit code 1 if there are any.
+
+    With a run's config, prompts are counted in tokens and answers are tried on the rewards that will grade them.
+    """
     from mmrl.data.ingest import validate as survey_of
-    from mmrl.runs.inert import inert
 
     options = read_options(
         mapping, images_first=images_first, image_root=image_root, allow_root=allow_root, allow_network=allow_network
     )
-    survey = survey_of(path, split=split, options=options)
-    if json:
-        errors = [asdict(error) for error in survey.errors]
-        print_json(
-            {"rows": survey.num_rows, "valid": survey.num_valid, "errors": errors, "warnings": survey.warnings()}
+    with nullcontext() if config is None else _checks_of(config) as checks:
+        survey = survey_of(
+            path, split=split, options=options, checks=checks.all if checks is not None else (), statistics=stats
         )
+    if json:
+        print_json(_report(survey, checks))
     else:
-        for line in (*_error_lines("bad", survey.errors), *(f"warning: {line}" for line in survey.warnings())):
-            typer.echo(inert(line))
-        typer.echo(f"{survey.num_valid} of {survey.num_rows} rows are valid")
-    if survey.errors:
+        _tell(survey, checks)
+    if survey.faults:
         raise typer.Exit(1)
 
 
@@ -179,32 +200,51 @@ def _parse_rows(text: str) -> tuple[int, int]:
     return int(start), int(stop)
 
 
-def _info(info: DatasetInfo) -> dict[str, Any]:
-    return info.model_dump(mode="json") | {"num_rows": info.num_rows, "num_bytes": info.num_bytes}
+def _checks_of(config: Path) -> AbstractContextManager[RunChecks]:
+    from mmrl.config import load_config
+    from mmrl.trainer.data_checks import checks_of
+
+    return checks_of(load_config(config).config)
 
 
-def _splits(info: DatasetInfo) -> str:
-    return ", ".join(f"{name} {split.num_rows} rows" for name, split in info.splits.items())
+def _previewer(config: Path | None, model: str | None) -> Previewer | None:
+    if config is None and model is None:
+        return None
+    if config is not None and model is not None:
+        raise typer.BadParameter("--config names a model already; give one of --config and --model")
+    from mmrl.config import load_config
+    from mmrl.data import ImageStore
+    from mmrl.trainer.preview import Previewer
+
+    if config is not None:
+        return Previewer.of_run(load_config(config).config, ImageStore())
+    return Previewer.of_model(str(model), ImageStore())
 
 
-def _error_lines(what: str, errors: Sequence[RowError]) -> list[str]:
-    lines = [f"{what}: {error}" for error in errors[:NUM_SHOWN]]
-    return lines + ([f"{what}: … and {len(errors) - NUM_SHOWN} more"] if len(errors) > NUM_SHOWN else [])
+def _report(survey: Survey, checks: RunChecks | None) -> dict[str, Any]:
+    report: dict[str, Any] = {
+        "rows": survey.num_rows,
+        "valid": survey.num_valid,
+        "errors": [asdict(error) for error in survey.faults],
+        "warnings": survey.warnings(),
+    }
+    if survey.statistics is not None:
+        report["stats"] = survey.statistics.to_json()
+    if checks is not None:
+        report["tokens"] = checks.tokens.to_json()
+        if checks.rewards is not None:
+            report["rewards"] = checks.rewards.to_json()
+    return report
 
 
-def _sample_text(number: int, sample: Sample) -> str:
-    lines = [f"\nrow {number}  {sample.id}"]
-    lines += [f"  {message.role}: {_message_text(message)}" for message in sample.messages]
-    lines += [f"  answer: {sample.answer}" if sample.answer is not None else "  no answer"]
-    return "\n".join([*lines, f"  meta: {json_module.dumps(dict(sample.meta), ensure_ascii=False)}"])
+def _tell(survey: Survey, checks: RunChecks | None) -> None:
+    from mmrl.data.statistics import statistics_lines
+    from mmrl.runs.inert import inert
 
-
-def _message_text(message: Message) -> str:
-    from mmrl.types import ImagePart
-
-    return "".join(
-        f"[image {part.image.width}x{part.image.height} {part.image.sha256[:12]}]"
-        if isinstance(part, ImagePart)
-        else part.text
-        for part in message.content
-    )
+    lines = [*error_lines("bad", survey.faults), *(f"warning: {line}" for line in survey.warnings())]
+    if survey.statistics is not None:
+        lines += statistics_lines(survey.statistics.to_json())
+    if checks is not None:
+        lines.append(distribution_line("prompt tokens", checks.tokens.to_json()["prompt_tokens"]))
+    for line in [*lines, f"{survey.num_valid} of {survey.num_rows} rows are valid"]:
+        typer.echo(inert(line))

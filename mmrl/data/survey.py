@@ -73,8 +73,9 @@ class Survey:
 
     @property
     def faults(self) -> list[RowError]:
-        """All that is wrong, in the order in which it was found."""
-        return [*self.empty, *self.errors]
+        """All that is wrong, file by file in the order of rows; checks of whole batches find theirs late."""
+        files = list(dict.fromkeys(error.file for error in self.errors))
+        return [*self.empty, *sorted(self.errors, key=lambda error: (files.index(error.file), error.row))]
 
     def watch(self, source: Source, rows: Iterable[ReadRow | RowError]) -> Iterator[Sample]:
         """The good rows of a source; the bad ones are kept in `errors`."""

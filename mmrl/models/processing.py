@@ -60,6 +60,7 @@ class PromptProcessor:
         self._end_of_turn = self._chat.end_of_turn(self.end_token_ids)
         self._prompts: OrderedDict[tuple[Message, ...], tuple[int, ...]] = OrderedDict()
         self._cached_prompts = cached_prompts
+        self._lengths: dict[tuple[Message, ...], int] = {}
 
     def prepare(self, sample: Sample) -> PreparedPrompt:
         """Ids with the header of the answer and every image expanded, and the images' patches.
@@ -76,8 +77,10 @@ class PromptProcessor:
         )
 
     def num_tokens(self, sample: Sample) -> int:
-        """Exact length of the prompt with its images expanded; opens no image."""
-        length = len(self._template_ids(sample))
+        """Exact length of the prompt with its images expanded; opens no image. Each prompt is rendered once."""
+        length = self._lengths.get(sample.messages)
+        if length is None:
+            length = self._lengths[sample.messages] = len(self._template_ids(sample))
         if not sample.images:
             return length
         limits = self._limits(sample)

@@ -73,11 +73,32 @@ def summarise(trials: Sequence[Trial]) -> list[ProbeSummary]:
 def find_problems(trials: Sequence[Trial]) -> list[str]:
     """Rows on which the rewards do not do what they should: the reference scores no more than a wrong answer (a
     reference that cannot be read, say), begging pays, or a reward fails."""
-    by_sample: dict[str, list[Trial]] = {}
-    for trial in trials:
-        by_sample.setdefault(trial.sample.id, []).append(trial)
-    problems = [problem for rows in by_sample.values() for problem in _problems_of_sample(rows)]
+    problems = [problem for rows in _by_sample(trials).values() for problem in _problems_of_sample(rows)]
     return list(dict.fromkeys(problems))
+
+
+def unscorable_references(trials: Sequence[Trial]) -> dict[str, str]:
+    """Sample id -> why its reference answer cannot be told from a wrong one by the rewards; the others are left out."""
+    reasons: dict[str, str] = {}
+    for sample_id, rows in _by_sample(trials).items():
+        references = [trial for trial in rows if trial.probe.startswith("reference")]
+        if not references:
+            continue
+        scores = [trial.result.total for trial in references if trial.result.total is not None]
+        errors = [part.error for trial in references for part in trial.result.parts if part.error is not None]
+        wrong = next((trial.result.total for trial in rows if trial.probe == "wrong"), None)
+        if not scores:
+            reasons[sample_id] = f"cannot be scored: {errors[0]}" if errors else "gets no score from its reward"
+        elif wrong is not None and max(scores) <= wrong + _ROUNDING:
+            reasons[sample_id] = f"scores {max(scores):g} as the reference, no more than a wrong answer ({wrong:g})"
+    return reasons
+
+
+def _by_sample(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
+    rows: dict[str, list[Trial]] = {}
+    for trial in trials:
+        rows.setdefault(trial.sample.id, []).append(trial)
+    return rows
 
 
 def _problems_of_sample(trials: Sequence[Trial]) -> list[str]:

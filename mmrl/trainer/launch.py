@@ -23,9 +23,10 @@ from mmrl.runs.records import StateName
 from mmrl.runs.trackers import Trackers
 from mmrl.runs.writer import RunWriter
 from mmrl.trainer.assembly import build_offline_loop, build_online_loop
-from mmrl.trainer.preflight import check_data, check_rewards, load_data
+from mmrl.trainer.preflight import check_rewards
 from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.resume import ResumePoint, named_checkpoint, newest_whole_checkpoint, settle
+from mmrl.trainer.run_data import check_data, load_data
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ class OfflineLoop(Loop):
     def one_step(self, step: int) -> None:
         """One optimiser step over the next samples."""
         batch = self.make_batch(self.prompts.next_batch())
+        self.recorder.add(self.prompts.take_metrics())
         with self.recorder.stage("update_actor"):
             metrics = MeanMetrics()
             metrics.add(self.actor.train_step(batch, SftObjective(batch)))

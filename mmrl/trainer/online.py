@@ -71,6 +71,7 @@ class OnlineLoop(Loop):
         context = StageContext(self.config, step)
         self.tokens = None
         scored, kept = self.sample(context)
+        self.recorder.add(self.prompts.take_metrics())
         if kept:
             update = self.make_batch(kept)
             update = self.reference(update, context)

@@ -1,4 +1,8 @@
-"""What is checked before a run begins, and what `mmrl run CONFIG --dry-run` prints. Writes nothing."""
+"""What is checked before a run begins, and what `mmrl run CONFIG --dry-run` prints. Writes nothing.
+
+A dry run needs no weights: lengths come from the processor, sizes from the model's skeleton. A run makes the same
+report from the parts that it has built, just before its first step.
+"""
 
 from __future__ import annotations
 
@@ -7,32 +11,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mmrl.algorithms import build_algorithm
 from mmrl.config import RunConfig
-from mmrl.config.run import DataConfig
-from mmrl.data import load_dataset
-from mmrl.errors import ConfigError, DataError
-from mmrl.models.processing import PromptProcessor
-from mmrl.rewards.registry import build_reward
+from mmrl.data.mixture import as_mixture
+from mmrl.errors import ConfigError
+from mmrl.models.policy import PolicyModel
+from mmrl.rewards.probes import ProbeSummary
+from mmrl.rewards.runner import RewardRunner
+from mmrl.trainer.estimates import Estimate, estimate_run, num_parameters
+from mmrl.trainer.fitting import Fitted, OverlongPolicy, fit, overlong_policy
+from mmrl.trainer.reward_try_out import NO_TRY_OUT, TryOut, try_out
+from mmrl.trainer.run_data import RunData, batch_size, check_data, load_data
 from mmrl.trainer.stages import UserStages
-from mmrl.trainer.targets import has_target, prompt_only
-from mmrl.types import Sample
+from mmrl.trainer.targets import prompt_only
 
-
-@dataclass(frozen=True)
-class RunData:
-    """The training samples (with targets, for SFT) and the held-out prompts; `held_out` may be empty."""
-
-    train: Sequence[Sample]
-    held_out: Sequence[Sample]
+DRY_RUN_ROWS = 32
+"""Rows whose answers a dry run tries on the rewards; a run tries `reward_runner.try_rows`."""
 
 
 @dataclass(frozen=True)
 class PreflightReport:
-    """Facts of a run before it starts. Token counts are taken after images are expanded."""
+    """Facts of a run before it starts. Token counts are taken after images are expanded.
+
+    mixture: name of each training set -> its samples and its share of what is drawn.
+    overlong: how many prompts are over the limit, what becomes of them. rewards: the answers that were tried, by kind.
+    problems: what the rewards get wrong. placement: where each part of the run is.
+    """
 
     train_samples: int
     eval_samples: int
+    mixture: dict[str, dict[str, float]]
     samples_per_step: int
     responses_per_step: int
     optimiser_steps: int
@@ -40,52 +47,43 @@ class PreflightReport:
     prompt_tokens_min: int
     prompt_tokens_max: int
     prompt_tokens_mean: float
+    max_prompt_tokens: int
     share_over_limit: float
-    on_overlong: str
+    on_overlong: OverlongPolicy
+    num_over_limit: int
+    num_dropped: int
+    num_resized: int
+    max_images: int
     parameters: int
     trainable_parameters: int
     weights_and_optimiser_bytes: int
+    estimates: tuple[Estimate, ...]
+    rewards: tuple[ProbeSummary, ...]
+    problems: tuple[str, ...]
+    placement: dict[str, str]
 
     @property
     def lines(self) -> list[str]:
-        return [
-            f"data: {self.train_samples} training samples, {self.eval_samples} held out",
+        sets = ", ".join(f"{name} {part['share']:.0%}" for name, part in self.mixture.items())
+        lines = [
+            f"data: {self.train_samples} training samples, {self.eval_samples} held out"
+            + (f"; drawn from {sets}" if len(self.mixture) > 1 else ""),
             f"prompts: {self.prompt_tokens_min} to {self.prompt_tokens_max} tokens with images expanded, "
-            f"mean {self.prompt_tokens_mean:.0f}; {self.share_over_limit:.1%} over the limit ({self.on_overlong})",
+            f"mean {self.prompt_tokens_mean:.0f}; {self.num_over_limit} ({self.share_over_limit:.1%}) over the limit "
+            f"of {self.max_prompt_tokens} {overlong_policy(self.on_overlong)}"
+            f"; up to {self.max_images} image(s) in a prompt",
             f"batch: {self.samples_per_step} prompts and {self.responses_per_step} responses a step, "
             f"{self.optimiser_steps} optimiser steps in all, {self.data_epochs:.2f} passes over the data",
             f"model: {self.parameters:,} parameters, {self.trainable_parameters:,} trained; "
             f"weights, gradients and optimiser take {self.weights_and_optimiser_bytes / 2**30:.2f} GiB",
         ]
+        lines += [f"estimate: {estimate.line}" for estimate in self.estimates]
+        lines += [f"reward: {_summary_line(summary)}" for summary in self.rewards]
+        lines += [f"problem: {problem}" for problem in self.problems]
+        return [*lines, "placement: " + ", ".join(f"{role} on {where}" for role, where in self.placement.items())]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def load_data(config: RunConfig) -> RunData:
-    """Reads training and held-out data. A missing data set is a NotFoundError."""
-    train = load_dataset(config.data.train)
-    samples = [prompt_only(sample) for sample in train] if config.kind == "rl" else list(train)
-    held_out: list[Sample] = []
-    if config.data.eval is not None:
-        held_out = [prompt_only(sample) for sample in load_dataset(config.data.eval, limit=config.eval.max_samples)]
-    return RunData(samples, held_out)
-
-
-def check_data(config: RunConfig, data: RunData) -> None:
-    """Refuses data that cannot fill one batch and, for SFT, rows that have nothing to learn."""
-    key, needed = _batch_size(config)
-    if len(data.train) < needed:
-        raise DataError(
-            f"data.train: {config.data.train} has {len(data.train)} samples, fewer than one batch of {needed} ({key}); "
-            f"set {key} to at most {len(data.train)} or give more data"
-        )
-    lacking = [sample.id for sample in data.train if not has_target(sample)] if config.kind == "sft" else []
-    if lacking:
-        raise DataError(
-            f"data.train: {len(lacking)} of {len(data.train)} samples of {config.data.train} have no text to learn "
-            f"(first: {', '.join(lacking[:3])}); kind 'sft' needs an assistant turn at the end or an answer"
-        )
 
 
 def check_rewards(config: RunConfig, functions: Sequence[Callable[..., Any]] = ()) -> None:
@@ -98,97 +96,100 @@ def check_rewards(config: RunConfig, functions: Sequence[Callable[..., Any]] = (
 
 
 def preflight(config: RunConfig) -> PreflightReport:
-    """Reads the data and the model and counts; raises the error that the run would end with."""
+    """Reads the data, counts, and tries the rewards; raises the error that the run would end with."""
     from mmrl.data.images import ImageStore
-    from mmrl.models.policy import load_policy
+    from mmrl.models.loading import device_of, load_skeleton
 
     check_rewards(config)
-    build_algorithm(config.algorithm)
     UserStages(config.stages)
-    for reward in config.reward:
-        build_reward(reward)
+    device_of(config.model)
     data = load_data(config)
     check_data(config, data)
-    policy = load_policy(config.model, config.data.image, store=ImageStore())
-    lengths = [policy.prompts.num_tokens(prompt_only(sample)) for sample in data.train]
-    train = fit_prompts(data.train, policy.prompts, config.data, what="data.train")
-    held_out = fit_prompts(data.held_out, policy.prompts, config.data, what="data.eval")
-    check_data(config, RunData(train, held_out))
-    _, batch_size = _batch_size(config)
-    parameters = list(policy.parameters())
-    total = sum(parameter.numel() for parameter in parameters)
-    trained = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
-    is_rl = config.kind == "rl"
+    policy = load_skeleton(config.model, config.data.image, store=ImageStore())
+    train = fit(data.train, policy.prompts, config.data, what="data.train")
+    held_out = fit(data.held_out, policy.prompts, config.data, what="data.eval")
+    check_data(config, RunData(train.kept, held_out.kept))
+    tried = NO_TRY_OUT
+    if config.reward:
+        with RewardRunner(config.reward, config.reward_runner) as rewards:
+            tried = try_out(rewards, train.kept, num_rows=DRY_RUN_ROWS)
+    return make_report(config, policy, train, len(held_out.kept), tried)
+
+
+def announce(
+    config: RunConfig,
+    policy: PolicyModel,
+    train: Fitted,
+    num_held_out: int,
+    rewards: RewardRunner,
+    *,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> PreflightReport:
+    """Tells the report of a run that is about to begin; what its rewards get wrong as warnings."""
+    num_rows = config.reward_runner.try_rows if config.kind == "rl" else 0
+    report = make_report(config, policy, train, num_held_out, try_out(rewards, train.kept, num_rows=num_rows))
+    for line in report.lines:
+        if not line.startswith("problem: "):
+            say(f"preflight: {line}")
+    for problem in report.problems:
+        warn(f"preflight: {problem}")
+    return report
+
+
+def make_report(
+    config: RunConfig, policy: PolicyModel, train: Fitted, num_held_out: int, tried: TryOut
+) -> PreflightReport:
+    """policy: with or without its weights."""
+    size, is_rl = batch_size(config)[1], config.kind == "rl"
+    mixture = as_mixture(train.kept)
+    total, trained = num_parameters(policy)
+    kept_lengths = [policy.prompts.num_tokens(prompt_only(sample)) for sample in train.kept]
     return PreflightReport(
-        train_samples=len(train),
-        eval_samples=len(held_out),
-        samples_per_step=batch_size,
-        responses_per_step=batch_size * (config.algorithm.group_size if is_rl else 1),
+        train_samples=len(train.kept),
+        eval_samples=num_held_out,
+        mixture={
+            part.name: {"samples": float(len(part.samples)), "share": share}
+            for part, share in zip(mixture.parts, mixture.shares, strict=True)
+        },
+        samples_per_step=size,
+        responses_per_step=size * (config.algorithm.group_size if is_rl else 1),
         optimiser_steps=config.train.steps * (config.train.mini_batches * config.train.epochs if is_rl else 1),
-        data_epochs=config.train.steps * batch_size / len(train),
-        prompt_tokens_min=min(lengths),
-        prompt_tokens_max=max(lengths),
-        prompt_tokens_mean=math.fsum(lengths) / len(lengths),
-        share_over_limit=sum(length > config.data.max_prompt_tokens for length in lengths) / len(lengths),
+        data_epochs=config.train.steps * size / len(train.kept),
+        prompt_tokens_min=min(train.lengths),
+        prompt_tokens_max=max(train.lengths),
+        prompt_tokens_mean=math.fsum(train.lengths) / len(train.lengths),
+        max_prompt_tokens=config.data.max_prompt_tokens,
+        share_over_limit=train.num_long / len(train.lengths),
         on_overlong=config.data.on_overlong,
+        num_over_limit=train.num_long,
+        num_dropped=train.num_dropped,
+        num_resized=train.num_resized,
+        max_images=max(len(sample.images) for sample in train.kept),
         parameters=total,
         trainable_parameters=trained,
         weights_and_optimiser_bytes=4 * total + 12 * trained,
+        estimates=tuple(estimate_run(config, policy, train.kept, kept_lengths, num_held_out)),
+        rewards=tried.summaries,
+        problems=tried.problems,
+        placement=_placement(config),
     )
 
 
-def fit_prompts(
-    samples: Sequence[Sample],
-    processor: PromptProcessor,
-    config: DataConfig,
-    *,
-    what: str,
-    say: Callable[[str], None] = lambda text: None,
-) -> list[Sample]:
-    """The samples whose prompts fit `max_prompt_tokens`; longer ones are treated as `on_overlong` says.
+def _placement(config: RunConfig) -> dict[str, str]:
+    """Where each role runs."""
+    from mmrl.models.loading import device_of
 
-    Raises DataError where the policy is `error`, or where nothing is left.
-    """
-    limit = config.max_prompt_tokens
-    lengths = [_num_tokens(processor, sample, what) for sample in samples]
-    num_long = sum(length > limit for length in lengths)
-    if not num_long:
-        return list(samples)
-    longest = max(lengths)
-    if config.on_overlong == "error":
-        worst = samples[lengths.index(longest)]
-        raise DataError(
-            f"{what}: {num_long} of {len(samples)} prompts are longer than data.max_prompt_tokens {limit} with their "
-            f"images expanded; the longest has {longest} tokens (sample {worst.id}); raise the limit, lower "
-            "data.image.max_pixels, or set data.on_overlong to drop or resize"
-        )
-    resize = config.on_overlong == "resize"
-    fitted = [
-        sample if length <= limit else processor.fit(sample, limit) if resize else None
-        for sample, length in zip(samples, lengths, strict=True)
-    ]
-    kept = [sample for sample in fitted if sample is not None]
-    if not kept:
-        raise DataError(
-            f"{what}: all {len(samples)} prompts are longer than data.max_prompt_tokens {limit} with their images "
-            f"expanded (the shortest has {min(lengths)} tokens); raise the limit or lower data.image.max_pixels"
-        )
-    num_dropped = len(samples) - len(kept)
-    say(
-        f"{what}: {num_long} of {len(samples)} prompts are over {limit} tokens (longest {longest}): "
-        f"{num_long - num_dropped} with smaller images, {num_dropped} left out"
-    )
-    return kept
+    device = f"this process, {device_of(config.model)} in {config.model.dtype}"
+    roles = {"actor": device, f"rollout ({config.rollout.engine})": device}
+    if config.kind == "rl" and config.algorithm.needs_critic:
+        roles["critic"] = device
+    if config.reward:
+        roles["rewards"] = f"{config.reward_runner.workers} processes beside it"
+    return roles
 
 
-def _num_tokens(processor: PromptProcessor, sample: Sample, what: str) -> int:
-    try:
-        return processor.num_tokens(prompt_only(sample))
-    except DataError as error:
-        raise DataError(f"{what}: sample {sample.id}: {error}") from error
-
-
-def _batch_size(config: RunConfig) -> tuple[str, int]:
-    if config.kind == "rl":
-        return "rollout.prompts_per_step", config.rollout.prompts_per_step
-    return "sft.batch_size", config.sft.batch_size
+def _summary_line(summary: ProbeSummary) -> str:
+    mean = "no score" if summary.mean is None else f"mean {summary.mean:.3g}"
+    missing = f", {summary.missing} without a score" if summary.missing else ""
+    return f"{summary.responses} responses of kind '{summary.probe}': {mean}{missing}"
