@@ -164,12 +164,6 @@ def advantage_config(config: PolicyGradientConfig) -> PolicyGradientConfig:
             f"advantage '{source.type}' does not go with algorithm '{config.type}': {fault}; use type: {source.type}, "
             "with policy_loss and loss_aggregation for what was wanted of the other"
         )
-    for ability, what in (("needs_critic", "a critic"), ("samples_greedy", "greedy responses")):
-        if getattr(_classes()[source.type], ability) and not getattr(config, ability):
-            raise ValueError(
-                f"advantage '{source.type}' is made from {what}, which algorithm '{config.type}' has not; use "
-                f"algorithm '{source.type}' with a policy_loss of your choice"
-            )
     own = {"type", "advantage", "policy_loss", "loss_aggregation"}
     shared = {name: getattr(config, name) for name in (PolicyGradientConfig.model_fields.keys() - own)}
     try:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
-from mmrl.config.algorithm import AlgorithmConfig, GrpoConfig
+from mmrl.config.algorithm import AlgorithmConfig, DapoConfig, GdpoConfig, GrpoConfig, advantage_config
 from mmrl.config.base import ConfigModel, PathText, default_type
 from mmrl.config.critic import CriticConfig
 from mmrl.config.data_reading import DataReadingConfig
@@ -305,13 +305,14 @@ def _check_rewards(config: RunConfig) -> None:
 
 def _check_rewards_of_algorithm(config: RunConfig) -> None:
     algorithm, types = config.algorithm, [reward.type for reward in config.reward]
-    if algorithm.type == "dapo" and algorithm.overlong_buffer > 0 and "overlong" in types:
+    source = None if algorithm.advantage.path is not None else advantage_config(algorithm)
+    if isinstance(source, DapoConfig) and source.overlong_buffer > 0 and "overlong" in types:
         raise ValueError(
             "reward: 'overlong' would punish length twice, since algorithm 'dapo' shapes it by itself; leave it "
             "out, or set algorithm.overlong_buffer: 0"
         )
     normalised = [reward for reward in config.reward if reward.normalise != "none"]
-    if algorithm.type == "gdpo" and normalised:
+    if isinstance(source, GdpoConfig) and normalised:
         raise ValueError(
             f"reward: '{normalised[0].part_name}' has normalise: {normalised[0].normalise}, and algorithm 'gdpo' "
             "normalises each reward within its group by itself; leave normalise out, or use another algorithm such as "
@@ -322,7 +323,7 @@ def _check_rewards_of_algorithm(config: RunConfig) -> None:
             f"reward: normalise: group does not go with algorithm '{algorithm.type}', whose greedy response has no "
             "group to be compared in; use normalise: running"
         )
-    if algorithm.type == "gdpo" and "veto" in types:
+    if isinstance(source, GdpoConfig) and "veto" in types:
         raise ValueError(
             "reward: 'veto' sets the total of a response, and algorithm 'gdpo' learns from each reward by itself and "
             "never from the total; leave the veto out, or use another algorithm such as 'grpo'"
