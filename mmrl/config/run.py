@@ -249,7 +249,7 @@ class RunConfig(ConfigModel):
     @property
     def critic_warmup_steps(self) -> int:
         """First steps in which only the critic learns; 0 without one."""
-        if not self.algorithm.needs_critic:
+        if self.kind != "rl" or not self.algorithm.needs_critic:
             return 0
         own = None if self.critic is None else self.critic.warmup_steps
         return self.algorithm.critic_warmup_steps if own is None else own

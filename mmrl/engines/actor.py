@@ -26,6 +26,7 @@ class HfActor:
     temperature: the sampling temperature; log-probabilities are taken at it.
     total_steps: run steps, over which the learning rate takes its course.
     updates_per_step: optimiser steps in a run step; mini_batches · epochs of `train` if not given.
+    idle_steps: first run steps in which this policy is not updated; the rate's course begins behind them.
     """
 
     def __init__(
@@ -37,12 +38,19 @@ class HfActor:
         temperature: float,
         total_steps: int,
         updates_per_step: int | None = None,
+        idle_steps: int = 0,
     ) -> None:
         self.policy = policy.eval()
         self._train = train
         self._temperature = temperature
         self._updates = Updates(
-            policy, self._forward, optim, train, total_steps=total_steps, updates_per_step=updates_per_step
+            policy,
+            self._forward,
+            optim,
+            train,
+            total_steps=total_steps,
+            updates_per_step=updates_per_step,
+            idle_steps=idle_steps,
         )
 
     @property

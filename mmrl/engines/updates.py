@@ -38,6 +38,7 @@ class Updates:
     total_steps: run steps, over which the learning rate takes its course.
     updates_per_step: optimiser steps in a run step; mini_batches · epochs of `train` if not given. Updates are counted
         by it; `begin_step` sets the count where a run step had another number of them.
+    idle_steps: first run steps without an update of this module; the course of the rate begins behind them.
     rate_key: the config key of the learning rate, for what an error advises. learner: whose updates these are.
     """
 
@@ -50,6 +51,7 @@ class Updates:
         *,
         total_steps: int,
         updates_per_step: int | None = None,
+        idle_steps: int = 0,
         rate_key: str = "optim.lr",
         learner: Learner = "actor",
     ) -> None:
@@ -59,6 +61,7 @@ class Updates:
         self._optim = optim
         self._total_steps = total_steps
         self._updates_per_step = updates_per_step or train.mini_batches * train.epochs
+        self._idle_steps = idle_steps
         self._rate_key = rate_key
         self._learner = learner
         self._num_updates = 0
@@ -85,7 +88,8 @@ class Updates:
         missing.
         Raises NotFiniteError, with the weights unchanged, if a loss, the gradient or a weight is not finite.
         """
-        rate = learning_rate(self.step, self._optim, total_steps=self._total_steps)
+        idle = self._idle_steps
+        rate = learning_rate(max(self.step - idle, 1), self._optim, total_steps=self._total_steps - idle)
         if batch.num_sampled_tokens == 0:
             return self._skip(batch, rate)
         gradients = self._step(batch, objective, rate, before_step)

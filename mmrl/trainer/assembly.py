@@ -166,9 +166,14 @@ def _stream(config: RunConfig, samples: Sequence[Sample], batch_size: int, point
 
 
 def _actor(config: RunConfig, policy: PolicyModel, *, temperature: float) -> HfActor:
-    """The learning rate takes its course over the steps in which the policy moves."""
-    steps = config.train.steps - config.critic_warmup_steps
-    return HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=steps)
+    return HfActor(
+        policy,
+        config.optim,
+        config.train,
+        temperature=temperature,
+        total_steps=config.train.steps,
+        idle_steps=config.critic_warmup_steps,
+    )
 
 
 def build_critic(config: RunConfig, policy: PolicyModel, store: ImageStore) -> HfCritic:

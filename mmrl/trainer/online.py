@@ -61,8 +61,7 @@ class OnlineLoop(Loop):
         self.sampled = Sampled()
 
     def begin_step(self, step: int) -> None:
-        """The learning rate of the policy takes its course from the step in which it first moves."""
-        self.actor.begin_step(max(step - self.config.critic_warmup_steps, 1))
+        super().begin_step(step)
         if self.critic is not None:
             self.critic.begin_step(step)
 
