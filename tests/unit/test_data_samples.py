@@ -250,7 +250,9 @@ def test_d06_dict_and_decoded_image_mix_in_either_order(read: Reader) -> None:
         (b"hello", "not an image that can be read"),
     ],
 )
-def test_d03_x12_anything_else_is_a_row_error_and_never_text_only(read: Reader, root: Path, form: object, message: str) -> None:
+def test_d03_x12_anything_else_is_a_row_error_and_never_text_only(
+    read: Reader, root: Path, form: object, message: str
+) -> None:
     (root.parent / "secret.png").write_bytes(red_png())
     (root / "link.png").symlink_to(root.parent / "secret.png")
     error = read.error(prompt="<image>", images=[form])
