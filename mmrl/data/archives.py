@@ -107,8 +107,10 @@ def _unpack_tar(path: Path, target: Path) -> None:
 @contextmanager
 def _open_tar(path: Path) -> Iterator[tarfile.TarFile]:
     opener: Any = {"gzip": gzip.open, "bzip2": bz2.open, "xz": lzma.open}.get(kind_of(path), open)
-    with opener(path, "rb") as data, tarfile.open(fileobj=_SmallReads(data), mode="r:") as archive:
-        yield archive
+    with opener(path, "rb") as data:
+        guarded: Any = _SmallReads(data)
+        with tarfile.open(fileobj=guarded, mode="r:") as archive:
+            yield archive
 
 
 class _SmallReads:
@@ -147,7 +149,8 @@ def _tar_member(info: tarfile.TarInfo) -> _Member:
 def _check(path: Path, members: Iterable[_Member], target: Path) -> None:
     """Raises DataError for the first member that is refused, and for an archive that is too large."""
     allowed = _allowed_bytes(path, target)
-    total, names = 0, {}
+    total = 0
+    names: dict[str, bool] = {}
     for member in members:
         if member.is_folder and os.path.normpath(member.name) == ".":
             continue

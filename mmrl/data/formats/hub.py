@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +134,11 @@ def _path(at: HubSplit) -> str:
 
 def _library() -> Any:
     try:
-        import datasets
+        library = import_module("datasets")
     except ImportError as error:
         raise MmrlError("hf:// needs the `datasets` library; install it with `pip install datasets`") from error
-    datasets.disable_progress_bars()
-    return datasets
+    library.disable_progress_bars()
+    return library
 
 
 def _ask(at: HubSplit, call: Any, *arguments: Any) -> Any:
