@@ -143,7 +143,7 @@ class _Worker:
             self._progress = mmap.mmap(shared.fileno(), PROGRESS.size)
             descriptors = [file.fileno() for file in (theirs, shared, *self._slots)]
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, json.dumps(sys.path), *map(str, descriptors)],
+                [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), *map(str, descriptors)],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
