@@ -366,7 +366,9 @@ def _check_batches(config: RunConfig) -> None:
     if config.kind == "rl" and prompts % parts:
         sizes = [size for size in range(1, prompts + 1) if prompts % size == 0]
         nearest = min(sizes, key=lambda size: abs(size - parts))
+        below = prompts // parts * parts
+        multiples = [size for size in (below, below + parts) if size]
         raise ValueError(
             f"train.mini_batches: {parts} does not divide rollout.prompts_per_step {prompts}; "
-            f"nearest that does: {nearest}"
+            f"nearest that does: {nearest}; or set rollout.prompts_per_step to {' or '.join(map(str, multiples))}"
         )
