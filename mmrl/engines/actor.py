@@ -43,6 +43,7 @@ class HfActor:
         self.policy = policy.eval()
         self._train = train
         self._temperature = temperature
+        policy.kept_prompts.max_tokens = train.micro_batch_tokens if train.path == "prefix" else 0
         self._updates = Updates(
             policy,
             self._forward,
@@ -51,6 +52,7 @@ class HfActor:
             total_steps=total_steps,
             updates_per_step=updates_per_step,
             idle_steps=idle_steps,
+            finish_backward=policy.kept_prompts.backward,
         )
 
     @property
@@ -75,7 +77,10 @@ class HfActor:
     ) -> dict[str, float]:
         """One optimiser step over `batch`; see `Updates.update`. `flops` as in `step_flops`; a prompt forwarded again
         for another part of its group counts once."""
-        metrics = self._updates.update(batch, objective, before_step)
+        try:
+            metrics = self._updates.update(batch, objective, before_step)
+        finally:
+            self.policy.kept_prompts.drop()
         skipped = metrics["skipped_steps"] > 0
         return metrics | {"flops": 0.0 if skipped else step_flops(self.policy, batch, path=self._train.path)}
 

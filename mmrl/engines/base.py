@@ -69,6 +69,7 @@ class RolloutEngine(Protocol):
         seed: int,
         step: int,
         on_group: OnGroup | None = None,
+        for_update: bool = False,
     ) -> list[RolloutGroup]:
         """`num_responses` rollouts for each sample, in order.
 
@@ -77,6 +78,8 @@ class RolloutEngine(Protocol):
 
         on_group: called once with each of the groups that are returned, the very objects, as they are finished; an
             engine that cannot tell earlier calls it at the end.
+        for_update: whether an update on these samples under the same weights follows. An engine that samples with the
+            actor's own model may keep the prompts' forward pass for it.
         """
         ...
 

@@ -43,12 +43,14 @@ class GradientAccumulator:
     """Adds the gradient of an objective to the parameters of `module`.
 
     forward: what the objective takes besides the micro-batch, with gradients: forward(micro_batch, objective).
+    finish_backward: called when every micro-batch has gone backward; brings what was held back to the weights.
     An objective is called as objective(micro_batch, what forward gave) and returns a `LossOutput`.
     """
 
     module: nn.Module
     train: TrainConfig
     forward: Callable[[GroupBatch, Any], Any]
+    finish_backward: Callable[[], None] = lambda: None
 
     def accumulate(self, batch: GroupBatch, objective: Any) -> GradientPass:
         """One pass over `batch`. Raises NotFiniteError if the loss of a micro-batch or the gradient is not finite."""
@@ -59,6 +61,7 @@ class GradientAccumulator:
             num_micro_batches += 1
             num_forwarded += num_forwarded_tokens(micro_batch, path=path)
             num_real += num_real_tokens(micro_batch, path=path)
+        self.finish_backward()
         norm = gradient_norm(self.module.parameters())
         if not torch.isfinite(norm):
             raise NotFiniteError(f"grad_norm is {float(norm)}, {self._find_bad_gradient(batch, objective)}")

@@ -78,6 +78,7 @@ class HfRollout:
         seed: int,
         step: int,
         on_group: OnGroup | None = None,
+        for_update: bool = False,
     ) -> list[RolloutGroup]:
         """`num_responses` rollouts for each sample, in order; see `engines.base.RolloutEngine`. Groups are finished
         wave by wave.
@@ -96,7 +97,7 @@ class HfRollout:
             all_seeds = iter(group_seeds(seed, step, [sample.id for sample in samples], num_responses))
             for wave, prompts in self._waves(policy, samples, num_responses):
                 seeds = list(islice(all_seeds, len(wave)))
-                responses, wave_stats = self._sample(policy, prompts, seeds, params)
+                responses, wave_stats = self._sample(policy, prompts, seeds, params, for_update=for_update)
                 finished = self._groups(policy, wave, seeds, responses)
                 self._check_logprobs(finished, prompts)
                 groups += finished
@@ -146,7 +147,7 @@ class HfRollout:
             wave = samples[first : first + size]
             yield wave, [policy.prompts.prepare(sample) for sample in wave]
 
-    def _prefill(self, policy: PolicyModel, prompts: list[PreparedPrompt]) -> list[Prefix]:
+    def _prefill(self, policy: PolicyModel, prompts: list[PreparedPrompt], *, for_update: bool) -> list[Prefix]:
         """The prompts in order, in as few passes as their tokens allow."""
         passes: list[list[PreparedPrompt]] = []
         longest = 0
@@ -156,14 +157,21 @@ class HfRollout:
                 passes.append([])
                 longest = len(prompt)
             passes[-1].append(prompt)
-        return [policy.prefill(part) for part in passes]
+        prefill = policy.prefill_for_update if for_update and self._shares_weights else policy.prefill
+        return [prefill(part) for part in passes]
 
     def _sample(
-        self, policy: PolicyModel, prompts: list[PreparedPrompt], seeds: list[list[int]], params: SamplingParams
+        self,
+        policy: PolicyModel,
+        prompts: list[PreparedPrompt],
+        seeds: list[list[int]],
+        params: SamplingParams,
+        *,
+        for_update: bool,
     ) -> tuple[Responses, RolloutStats]:
         """A response for each seed, in batches of at most `max_batch_rows` rows; the prompts are prefilled once."""
         started = _now(policy.device)
-        prefixes = self._prefill(policy, prompts)
+        prefixes = self._prefill(policy, prompts, for_update=for_update)
         prefilled = _now(policy.device)
         row_seeds = torch.tensor(seeds)
         prompt_of_row = torch.arange(len(prompts)).repeat_interleave(row_seeds.shape[1])

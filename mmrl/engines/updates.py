@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 class Updates:
     """The optimiser of a module's trainable parameters, and the count of the updates that it has made.
 
-    forward: see `GradientAccumulator`.
+    forward, finish_backward: see `GradientAccumulator`.
     total_steps: run steps, over which the learning rate takes its course.
     updates_per_step: optimiser steps in a run step; mini_batches · epochs of `train` if not given. Updates are counted
         by it; `begin_step` sets the count where a run step had another number of them.
@@ -54,10 +54,11 @@ class Updates:
         idle_steps: int = 0,
         rate_key: str = "optim.lr",
         learner: Learner = "actor",
+        finish_backward: Callable[[], None] = lambda: None,
     ) -> None:
         self.optimizer = build_optimizer(module, optim)
         self._module = module
-        self._gradients = GradientAccumulator(module, train, forward)
+        self._gradients = GradientAccumulator(module, train, forward, finish_backward)
         self._optim = optim
         self._total_steps = total_steps
         self._updates_per_step = updates_per_step or train.mini_batches * train.epochs

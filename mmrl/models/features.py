@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from mmrl.batch import PreparedImage
 from mmrl.models.families import Family, ImageFeatures
+from mmrl.models.weight_writes import write_counts
 
 DEFAULT_CACHE_BYTES = 1 << 30
 
@@ -47,7 +48,7 @@ class ImageEncoder:
             return self._family.encode_images(hf, images)
         projector_is_trained = _is_trained(parts["projector"])
         constant = parts["vision"] if projector_is_trained else (*parts["vision"], *parts["projector"])
-        self._drop_if_written((projector_is_trained, *_write_counts(constant)))
+        self._drop_if_written((projector_is_trained, *write_counts(constant)))
         found = self._look_up(hf, images, is_projected=not projector_is_trained)
         levels = tuple(torch.cat(level) for level in zip(*(found[_key(image)] for image in images), strict=True))
         return self._family.project(hf, levels) if projector_is_trained else ImageFeatures(levels[0], levels[1:])
@@ -105,7 +106,3 @@ def _num_bytes(levels: _Levels) -> int:
 def _is_trained(modules: Sequence[nn.Module]) -> bool:
     return any(weight.requires_grad for module in modules for weight in module.parameters())
 
-
-def _write_counts(modules: Sequence[nn.Module]) -> list[tuple[int, int]]:
-    """Where each weight lies and how often it was written to."""
-    return [(weight.data_ptr(), weight._version) for module in modules for weight in module.parameters()]

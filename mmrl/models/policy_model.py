@@ -20,7 +20,8 @@ from mmrl.batch import GroupBatch, PreparedPrompt, TokenStats
 from mmrl.models.families import Family, ImageSlots
 from mmrl.models.features import ImageEncoder
 from mmrl.models.head import Predictions, chosen_stats, log_probs
-from mmrl.models.prefix import Prefix, empty_cache
+from mmrl.models.kept_prompts import KeptPrompts
+from mmrl.models.prefix import Prefix, empty_cache, join_prefixes
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.rows import Rows, build_rows
 
@@ -43,6 +44,7 @@ class PolicyModel(nn.Module):
     """hf: the model, its weights in float32. family: its adapter. prompts: what makes its inputs.
 
     images: encodes the prompts' images, and keeps the features of a frozen tower.
+    kept_prompts: prompts that sampling has forwarded, for the update of the same weights.
 
     dtype: the precision in which passes are computed; bfloat16 is autocast over the float32 weights.
     banned_token_ids: (K,) int64, ids that have no probability. end_token_ids: ids that end a response.
@@ -56,6 +58,7 @@ class PolicyModel(nn.Module):
         self.family = family
         self.prompts = prompts
         self.images = ImageEncoder(family)
+        self.kept_prompts = KeptPrompts(hf)
         self.dtype = dtype
         self.end_token_ids = prompts.end_token_ids
         banned = torch.tensor(prompts.banned_token_ids, dtype=torch.int64, device=hf.device)
@@ -109,7 +112,30 @@ class PolicyModel(nn.Module):
         return choose(batch, token_ids, wanted)
 
     def prefill(self, prompts: Sequence[PreparedPrompt]) -> Prefix:
-        """The prompts forwarded once, a row each; all their images in one call of the tower, equal ones once."""
+        """The prompts forwarded once, a row each; those that are kept under the same weights are not forwarded again.
+
+        All images go through the tower in one call, equal ones once.
+        """
+        kept, kept_indices, missing = self.kept_prompts.take(prompts)
+        if kept is None:
+            return self._forward_prompts(prompts)
+        if missing:
+            kept = join_prefixes([kept, self._forward_prompts([prompts[index] for index in missing])])
+        order = torch.tensor([*kept_indices, *missing], device=self.device).argsort()
+        return kept if torch.equal(order, torch.arange(len(order), device=self.device)) else kept.select(order)
+
+    def prefill_for_update(self, prompts: Sequence[PreparedPrompt]) -> Prefix:
+        """`prefill` without gradients, but what it computes is kept for the update, where `kept_prompts` has room."""
+        if not self.kept_prompts.has_room_for(prompts):
+            return self.prefill(prompts)
+        # Casts of weights that autocast made without gradients would cut these passes off from the weights.
+        torch.clear_autocast_cache()
+        with torch.enable_grad():
+            prefix = self._forward_prompts(prompts)
+        self.kept_prompts.keep(prompts, prefix)
+        return prefix.detached()
+
+    def _forward_prompts(self, prompts: Sequence[PreparedPrompt]) -> Prefix:
         rows = self._build_rows(prompts, share_images=True)
         cache = empty_cache()
         with self.precision():

@@ -9,11 +9,13 @@ Decoding, which needs no gradients and extends by one token at a time, has a cac
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
@@ -41,6 +43,10 @@ class KeyValueLayer(DynamicLayer):
             self.values = torch.cat([self.values, value_states], dim=2)
         self.is_initialized = True
         return self.keys, self.values
+
+    def cut(self, length: int) -> KeyValueLayer:
+        """The first `length` columns."""
+        return KeyValueLayer(self.keys[:, :, :length], self.values[:, :, :length])
 
     def branch(self) -> KeyValueLayer:
         """A layer that starts with the same keys and values, and grows by itself."""
@@ -75,6 +81,43 @@ class Prefix:
     @property
     def length(self) -> int:
         return self.attention_mask.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.next_positions.device
+
+    def tensors(self) -> list[Tensor]:
+        """All that gradients flow through: keys and values of each layer, then last_hidden."""
+        layers = [tensor for layer in self.cache.layers for tensor in (layer.keys, layer.values)]
+        return [*layers, self.last_hidden]
+
+    def detached(self, *, requires_grad: bool = False) -> Prefix:
+        """The same without its graph. requires_grad: as leaves, where this one's tensors require gradients."""
+        *states, last_hidden = (
+            tensor.detach().requires_grad_(requires_grad and tensor.requires_grad) for tensor in self.tensors()
+        )
+        layers = [KeyValueLayer(keys, values) for keys, values in zip(states[::2], states[1::2], strict=True)]
+        return replace(self, cache=Cache(layers=layers), last_hidden=last_hidden)
+
+    def cut(self, length: int) -> Prefix:
+        """Only the first `length` columns, behind which no row may have a token."""
+        if length == self.length:
+            return self
+        mask = self.attention_mask[:, :length]
+        cache = Cache(layers=[layer.cut(length) for layer in self.cache.layers])
+        return replace(self, cache=cache, attention_mask=mask, has_gaps=not bool(mask.all()))
+
+    def padded(self, length: int) -> Prefix:
+        """With empty columns behind, `length` in all."""
+        missing = length - self.length
+        if not missing:
+            return self
+        layers = [
+            KeyValueLayer(pad(layer.keys, (0, 0, 0, missing)), pad(layer.values, (0, 0, 0, missing)))
+            for layer in self.cache.layers
+        ]
+        mask = pad(self.attention_mask, (0, missing))
+        return replace(self, cache=Cache(layers=layers), attention_mask=mask, has_gaps=True)
 
     def expand(self, prompt_of_row: Tensor) -> Prefix:
         """Row i of the result is row `prompt_of_row[i]` of this one; the rows of one prompt should be adjacent."""
@@ -125,6 +168,25 @@ class Prefix:
             last_hidden=_take(self.last_hidden, rows, repeats),
             has_gaps=self.has_gaps,
         )
+
+
+def join_prefixes(parts: Sequence[Prefix]) -> Prefix:
+    """The rows of all parts, one part after another."""
+    if len(parts) == 1:
+        return parts[0]
+    length = max(part.length for part in parts)
+    parts = [part.padded(length) for part in parts]
+    layers = [
+        KeyValueLayer(torch.cat([layer.keys for layer in same]), torch.cat([layer.values for layer in same]))
+        for same in zip(*(part.cache.layers for part in parts), strict=True)
+    ]
+    return Prefix(
+        cache=Cache(layers=layers),
+        attention_mask=torch.cat([part.attention_mask for part in parts]),
+        next_positions=torch.cat([part.next_positions for part in parts]),
+        last_hidden=torch.cat([part.last_hidden for part in parts]),
+        has_gaps=any(part.has_gaps for part in parts),
+    )
 
 
 def empty_cache() -> Cache:

@@ -50,6 +50,7 @@ class Responses:
             seed=self._config.seed + sampled.num_rounds * _ROUND,
             step=step,
             on_group=begin,
+            for_update=True,
         )
         self._note(sampled)
         return [ready[id(group)] for group in groups]

@@ -17,6 +17,7 @@ from transformers import Cache
 
 from mmrl.batch import PreparedImage, PreparedPrompt
 from mmrl.config.run import ModelPart
+from mmrl.models.fast import make_fast
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +74,9 @@ class Family(ABC):
     def attention_settings(self, name: str) -> Any:
         """What `attn_implementation` must be to give the language model, and only it, the attention of that name."""
 
-    @abstractmethod
     def adapt(self, hf: Any) -> None:
         """Replaces slow ways of computing by fast ones, once after loading; weights and their names stay."""
+        make_fast(hf)
 
     def projectors(self, hf: Any) -> tuple[nn.Module, ...]:
         """The modules that map the tower's features into the language model's space."""

@@ -15,6 +15,8 @@ from transformers import AutoModelForImageTextToText
 from mmrl.batch import PreparedImage, PreparedPrompt
 from mmrl.config.run import ModelPart
 from mmrl.models.families.base import Family, ImageFeatures
+from mmrl.models.fast.functions import can_use_onednn
+from mmrl.models.fast.functions import linear as fast_linear
 
 
 class PatchProjection(nn.Conv3d):
@@ -25,7 +27,8 @@ class PatchProjection(nn.Conv3d):
 
     def forward(self, patches: Tensor) -> Tensor:
         """(patches, channels, frames, height, width) to (patches, features)."""
-        return linear(patches.flatten(1), self.weight.flatten(1), self.bias)
+        flat, weight = patches.flatten(1), self.weight.flatten(1)
+        return (fast_linear if can_use_onednn(flat, weight) else linear)(flat, weight, self.bias)
 
 
 class QwenVlFamily(Family):
@@ -41,6 +44,7 @@ class QwenVlFamily(Family):
         return (hf.model.visual.merger,)
 
     def adapt(self, hf: Any) -> None:
+        super().adapt(hf)
         hf.model.visual.patch_embed.proj.__class__ = PatchProjection
 
     def parts(self, hf: Any) -> dict[ModelPart, tuple[nn.Module, ...]]:

@@ -22,9 +22,6 @@ class TextFamily(Family):
     def language_model(self, hf: Any) -> nn.Module:
         return hf.get_decoder()
 
-    def adapt(self, hf: Any) -> None:
-        """Nothing to replace."""
-
     def parts(self, hf: Any) -> dict[ModelPart, tuple[nn.Module, ...]]:
         return {"language": (hf,)}
 

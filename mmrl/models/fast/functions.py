@@ -1,0 +1,149 @@
+"""Differentiable functions with fewer passes over memory than the same written in single operations.
+
+All are exact: they differ from the plain form by rounding. x stands for (…, features), N for its rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`torch.nn.functional.linear` through oneDNN, whose float32 products are the faster ones on many processors.
+
+    With the shapes of training on two cores: 120 GFLOP/s where the default, MKL, has 97.
+    """
+    return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return]
+
+
+def can_use_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Float32 on the CPU outside autocast, the case in which the default product is not oneDNN's anyway."""
+    return (
+        x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and x.numel() > 0
+        and type(weight.data) is Tensor
+        and torch.backends.mkldnn.is_available()
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """weight · x / sqrt(mean(x²) + eps) over the last axis (arXiv 1910.07467)."""
+    return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x · cos + rotate_half(x) · sin (RoPE, arXiv 2104.09864); cos and sin broadcast to x, both halves of them equal."""
+    return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return]
+
+
+def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return result
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _product(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        rows = grad.reshape(-1, grad.shape[-1])
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            _product(rows, weight.t(), None).view(x.shape) if needs_x else None,
+            rows.t() @ x.reshape(-1, x.shape[-1]) if needs_weight else None,
+            rows.sum(0) if needs_bias else None,
+        )
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_exact(x))
+        scale = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+        ctx.save_for_backward(x, weight, scale)
+        return (x * scale).mul_(weight).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        """dx = s·(w·g) − x·s³/d·Σ(w·g·x), dw = Σ_N g·x·s, with s the scale and d the features."""
+        x, weight, scale = ctx.saved_tensors
+        size = x.shape[-1]
+        products = (grad * x).to(_exact(x)).reshape(-1, size)
+        flat_scale = scale.reshape(-1, 1)
+        grad_x = grad_weight = None
+        if ctx.needs_input_grad[1]:
+            grad_weight = (flat_scale.t() @ products)[0].to(weight.dtype)
+        if ctx.needs_input_grad[0]:
+            along = (products @ weight.to(products.dtype))[:, None] * flat_scale.pow(3).div_(-size)
+            grad_x = (grad * weight).mul_(scale).addcmul_(x, along.view(scale.shape)).to(x.dtype)
+        return grad_x, grad_weight, None
+
+
+def _exact(x: Tensor) -> torch.dtype:
+    """The type that sums over x are computed in."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+class _Rotate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turn(x, cos, sin, 1.0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        """A rotation's transpose is the rotation back."""
+        cos, sin = ctx.saved_tensors
+        return _turn(grad, cos, sin, -1.0), None, None
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor, direction: float) -> Tensor:
+    half, dtype = x.shape[-1] // 2, x.dtype
+    x = x.to(cos.dtype)
+    turned = x * cos
+    turned[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-direction)
+    turned[..., half:].addcmul_(x[..., :half], sin[..., half:], value=direction)
+    return turned.to(dtype)
+
+
+def attend_within(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], scaling: float) -> Tensor:
+    """Attention of each piece of a sequence within itself: (length, heads, dim) each, to (length, heads · dim).
+
+    lengths: of the pieces, one after another. Pieces of one length that follow each other are one batch.
+    """
+    outputs = []
+    start = 0
+    for length, count in _runs(lengths):
+        end = start + length * count
+        pieces = [
+            tensor[start:end].view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in (query, key, value)
+        ]
+        output = functional.scaled_dot_product_attention(*pieces, scale=scaling)
+        outputs.append(output.transpose(1, 2).reshape(length * count, -1))
+        start = end
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def _runs(lengths: list[int]) -> list[tuple[int, int]]:
+    """Each length with how often it follows itself."""
+    runs: list[tuple[int, int]] = []
+    for length in lengths:
+        if runs and runs[-1][0] == length:
+            runs[-1] = (length, runs[-1][1] + 1)
+        elif length:
+            runs.append((length, 1))
+    return runs

@@ -1,0 +1,98 @@
+"""Which modules of a transformers model are computed otherwise: each gets a subclass of its own class.
+
+Recognised by what they hold, not by family: the language models of Qwen2, Qwen3, Llama and the Qwen-VL series are made
+of the same parts.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from torch import Tensor, nn
+
+from mmrl.models.attention import attend
+from mmrl.models.fast.functions import attend_within, can_use_onednn, linear, rms_norm, rotate
+
+
+def make_fast(model: nn.Module) -> None:
+    """Changes the classes of `model`'s modules in place; parameters, their names and the result stay."""
+    for module in list(model.modules()):
+        behaviour = _behaviour_for(module)
+        if behaviour is not None:
+            module.__class__ = _subclass(behaviour, type(module))
+
+
+class FastLinear(nn.Module):
+    weight: Tensor
+    bias: Tensor | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if can_use_onednn(x, self.weight):
+            return linear(x, self.weight, self.bias)
+        return nn.functional.linear(x, self.weight, self.bias)
+
+
+class FastRmsNorm(nn.Module):
+    weight: Tensor
+    variance_epsilon: float
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return rms_norm(hidden_states, self.weight, self.variance_epsilon)
+
+
+class FastLanguageAttention(nn.Module):
+    """Attention with rotary positions; heads are normalised where the family does (Qwen3)."""
+
+    def forward(
+        self: Any,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        attention_mask: Tensor | None = None,
+        past_key_values: Any | None = None,
+        **_: Any,
+    ) -> tuple[Tensor, None]:
+        shape = (*hidden_states.shape[:-1], -1, self.head_dim)
+        query = self.q_proj(hidden_states).view(shape)
+        key = self.k_proj(hidden_states).view(shape)
+        value = self.v_proj(hidden_states).view(shape).transpose(1, 2)
+        if hasattr(self, "q_norm"):
+            query, key = self.q_norm(query), self.k_norm(key)
+        cos, sin = (part.unsqueeze(2) for part in position_embeddings)
+        query, key = rotate(query, cos, sin).transpose(1, 2), rotate(key, cos, sin).transpose(1, 2)
+        if past_key_values is not None:
+            key, value = past_key_values.update(key, value, self.layer_idx)
+        output, _weights = attend(self, query, key, value, attention_mask, scaling=self.scaling)
+        return self.o_proj(output.flatten(2)), None
+
+
+class FastVisionAttention(nn.Module):
+    """Attention within the pieces that `cu_seqlens` tells, windows of one size together."""
+
+    def forward(
+        self: Any, hidden_states: Tensor, cu_seqlens: Tensor, position_embeddings: tuple[Tensor, Tensor], **_: Any
+    ) -> Tensor:
+        length = hidden_states.shape[0]
+        query, key, value = self.qkv(hidden_states).view(length, 3, self.num_heads, -1).unbind(1)
+        cos, sin = (part.unsqueeze(1) for part in position_embeddings)
+        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        output = attend_within(query, key, value, cu_seqlens.diff().tolist(), self.scaling)
+        return self.proj(output)
+
+
+def _behaviour_for(module: nn.Module) -> type[nn.Module] | None:
+    parts = dict(module.named_children())
+    if type(module) is nn.Linear:
+        return FastLinear
+    if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
+        return FastRmsNorm
+    if {"q_proj", "k_proj", "v_proj", "o_proj"} <= parts.keys() and hasattr(module, "layer_idx"):
+        return FastLanguageAttention
+    if {"qkv", "proj"} <= parts.keys() and hasattr(module, "num_heads"):
+        return FastVisionAttention
+    return None
+
+
+@cache
+def _subclass(behaviour: type[nn.Module], kind: type[nn.Module]) -> type[nn.Module]:
+    return type(f"Fast{kind.__name__}", (behaviour, kind), {})
