@@ -126,6 +126,9 @@ class TrainConfig(ConfigModel):
     """Passes over each step's rollouts."""
     micro_batch_tokens: int = Field(16384, ge=1)
     """Most tokens (prompts once a group, plus responses) in one forward and backward pass."""
+    gradient_checkpointing: bool = False
+    """Keep only the inputs of layers and vision blocks, and compute them again going backward: less memory, about a
+    third more work."""
     path: Literal["prefix", "plain"] = "prefix"
     """prefix forwards a group's prompt and images once; plain forwards them with every response."""
 

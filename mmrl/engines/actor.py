@@ -43,6 +43,8 @@ class HfActor:
         self.policy = policy.eval()
         self._train = train
         self._temperature = temperature
+        if train.gradient_checkpointing:
+            policy.checkpoint_gradients()
         policy.kept_prompts.max_tokens = train.micro_batch_tokens if train.path == "prefix" else 0
         self._updates = Updates(
             policy,

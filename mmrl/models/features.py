@@ -105,4 +105,3 @@ def _num_bytes(levels: _Levels) -> int:
 
 def _is_trained(modules: Sequence[nn.Module]) -> bool:
     return any(weight.requires_grad for module in modules for weight in module.parameters())
-

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch, PreparedPrompt, TokenStats
+from mmrl.models.checkpointing import checkpoint_layers
 from mmrl.models.families import Family, ImageSlots
 from mmrl.models.features import ImageEncoder
 from mmrl.models.head import Predictions, chosen_stats, log_probs
@@ -76,6 +77,10 @@ class PolicyModel(nn.Module):
     def precision(self) -> AbstractContextManager[Any]:
         """The context in which passes are computed. Enter it around a loop of calls: casts of weights then last."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+
+    def checkpoint_gradients(self) -> None:
+        """From now on layers and vision blocks keep only their inputs for the backward pass and then run again."""
+        checkpoint_layers(self.family.wrap_points(self.hf))
 
     def forward(
         self, batch: GroupBatch, *, temperature: float = 1.0, path: ForwardPath = "prefix", with_entropy: bool = False

@@ -22,15 +22,48 @@ from transformers.cache_utils import DynamicLayer
 from mmrl.models.attention import added_mask
 
 
+@dataclass(frozen=True, eq=False)
+class _Choice:
+    """Rows of a tensor: row i of the result is row `rows[i]`. repeats: `rows` is each row so many times, in order."""
+
+    rows: Tensor
+    repeats: int | None
+
+    @classmethod
+    def of(cls, rows: Tensor, num_rows: int) -> _Choice:
+        repeats, rest = divmod(len(rows), max(num_rows, 1))
+        if rest or not repeats:
+            return cls(rows, None)
+        expected = torch.arange(num_rows, device=rows.device).repeat_interleave(repeats)
+        return cls(rows, repeats if torch.equal(rows, expected) else None)
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """Repeating by expansion has a gradient that is one sum, with one result on every device."""
+        if self.repeats is None:
+            return tensor.index_select(0, self.rows)
+        return tensor[:, None].expand(-1, self.repeats, *tensor.shape[1:]).flatten(0, 1)
+
+    def take_with(self, tensor: Tensor, own: Tensor) -> Tensor:
+        """The rows (rows, heads, length, dim) with `own` behind each, written once."""
+        if self.repeats is None:
+            return torch.cat([self.take(tensor), own], dim=2)
+        shared = tensor[:, None].expand(-1, self.repeats, *tensor.shape[1:])
+        return torch.cat([shared, own.unflatten(0, (-1, self.repeats))], dim=3).flatten(0, 1)
+
+
 class KeyValueLayer(DynamicLayer):
-    """Keys and values (rows, kv_heads, length, dim) of one layer."""
+    """Keys and values (rows, kv_heads, length, dim) of one layer.
+
+    choice: the layer's rows are these of `keys` and `values`; they are only put in place when the layer grows, so that
+    repeated prompts of one layer exist at a time.
+    """
 
     keys: Any
     values: Any
 
-    def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
+    def __init__(self, keys: Tensor | None = None, values: Tensor | None = None, choice: _Choice | None = None) -> None:
         super().__init__()
-        self.keys, self.values = keys, values
+        self.keys, self.values, self.choice = keys, values, choice
         self.is_initialized = keys is not None
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
@@ -38,23 +71,34 @@ class KeyValueLayer(DynamicLayer):
         key_states = key_states.to(value_states.dtype)
         if self.keys is None:
             self.keys, self.values = key_states, value_states
+        elif self.choice is not None:
+            self.keys = self.choice.take_with(self.keys, key_states)
+            self.values = self.choice.take_with(self.values, value_states)
         else:
             self.keys = torch.cat([self.keys, key_states], dim=2)
             self.values = torch.cat([self.values, value_states], dim=2)
+        self.choice = None
         self.is_initialized = True
         return self.keys, self.values
 
-    def cut(self, length: int) -> KeyValueLayer:
-        """The first `length` columns."""
-        return KeyValueLayer(self.keys[:, :, :length], self.values[:, :, :length])
-
     def branch(self) -> KeyValueLayer:
         """A layer that starts with the same keys and values, and grows by itself."""
-        return KeyValueLayer(self.keys, self.values)
+        return KeyValueLayer(self.keys, self.values, self.choice)
 
-    def take(self, rows: Tensor, repeats: int | None) -> KeyValueLayer:
-        """The given rows. repeats: `rows` is each row so many times, in order."""
-        return KeyValueLayer(_take(self.keys, rows, repeats), _take(self.values, rows, repeats))
+    def cut(self, length: int) -> KeyValueLayer:
+        """The first `length` columns."""
+        return KeyValueLayer(self.keys[:, :, :length], self.values[:, :, :length], self.choice)
+
+    def take(self, choice: _Choice) -> KeyValueLayer:
+        if self.choice is None:
+            return KeyValueLayer(self.keys, self.values, choice)
+        return KeyValueLayer(self.choice.take(self.keys), self.choice.take(self.values), choice)
+
+    def in_place(self) -> KeyValueLayer:
+        """The same with its rows put in place."""
+        if self.choice is None:
+            return self
+        return KeyValueLayer(self.choice.take(self.keys), self.choice.take(self.values))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +169,8 @@ class Prefix:
 
     def select(self, rows: Tensor) -> Prefix:
         """Only the given rows, in that order."""
-        return self._take(rows.to(self.next_positions.device))
+        chosen = self._take(rows.to(self.next_positions.device))
+        return replace(chosen, cache=Cache(layers=[layer.in_place() for layer in chosen.cache.layers]))
 
     def mask_for(self, num_tokens: int, dtype: torch.dtype) -> Tensor | None:
         """(rows, 1, num_tokens, length + num_tokens) to add to the scores of tokens that follow; None: all is seen."""
@@ -160,12 +205,12 @@ class Prefix:
         return Cache(layers=[layer.branch() for layer in self.cache.layers])
 
     def _take(self, rows: Tensor) -> Prefix:
-        repeats = _uniform_repeats(rows, self.num_rows)
+        choice = _Choice.of(rows, self.num_rows)
         return Prefix(
-            cache=Cache(layers=[layer.take(rows, repeats) for layer in self.cache.layers]),
+            cache=Cache(layers=[layer.take(choice) for layer in self.cache.layers]),
             attention_mask=self.attention_mask[rows],
             next_positions=self.next_positions[rows],
-            last_hidden=_take(self.last_hidden, rows, repeats),
+            last_hidden=choice.take(self.last_hidden),
             has_gaps=self.has_gaps,
         )
 
@@ -191,19 +236,3 @@ def join_prefixes(parts: Sequence[Prefix]) -> Prefix:
 
 def empty_cache() -> Cache:
     return Cache(layer_class_to_replicate=KeyValueLayer)
-
-
-def _uniform_repeats(rows: Tensor, num_rows: int) -> int | None:
-    """k if `rows` is every one of `num_rows` rows k times in order, else None."""
-    repeats, rest = divmod(len(rows), max(num_rows, 1))
-    if rest or not repeats:
-        return None
-    expected = torch.arange(num_rows, device=rows.device).repeat_interleave(repeats)
-    return repeats if torch.equal(rows, expected) else None
-
-
-def _take(tensor: Tensor, rows: Tensor, repeats: int | None) -> Tensor:
-    """Rows of `tensor`; repeating by expansion has a gradient that is one sum, with one result on every device."""
-    if repeats is None:
-        return tensor.index_select(0, rows)
-    return tensor[:, None].expand(-1, repeats, *tensor.shape[1:]).flatten(0, 1)

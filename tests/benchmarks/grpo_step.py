@@ -175,9 +175,7 @@ def run_mmrl(options: argparse.Namespace) -> dict:
             content = (*(ImagePart(store.add(image)) for image in images), TextPart(question(index)))
             samples.append(Sample(f"{step}-{index}", (Message("user", content),)))
         start = time.perf_counter()
-        groups = rollout.generate(
-            samples, params, num_responses=options.group, seed=0, step=step, for_update=True
-        )
+        groups = rollout.generate(samples, params, num_responses=options.group, seed=0, step=step, for_update=True)
         sampled = time.perf_counter()
         scored = [
             ScoredGroup(group, tuple(RewardResult(float(len(set(r.token_ids))), ()) for r in group.rollouts))

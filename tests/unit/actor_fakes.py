@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch, LossOutput, PreparedPrompt, TokenStats
+from mmrl.models.kept_prompts import KeptPrompts
 
 VOCABULARY = 11
 
@@ -25,6 +26,7 @@ class FakePolicy(nn.Module):
         self.embedding = nn.Embedding(VOCABULARY, 4)
         self.scale = nn.Parameter(torch.ones(4))
         self.head = nn.Linear(4, VOCABULARY)
+        self.kept_prompts = KeptPrompts(self)
         self.num_rows_of_passes: list[int] = []
 
     @property

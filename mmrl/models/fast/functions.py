@@ -39,7 +39,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x · cos + rotate_half(x) · sin (RoPE, arXiv 2104.09864); cos and sin broadcast to x, both halves of them equal."""
+    """x · cos + rotate_half(x) · sin (RoPE, arXiv 2104.09864); cos and sin broadcast to x, their halves are equal."""
     return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return]
 
 

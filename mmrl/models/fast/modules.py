@@ -20,7 +20,12 @@ def make_fast(model: nn.Module) -> None:
     for module in list(model.modules()):
         behaviour = _behaviour_for(module)
         if behaviour is not None:
-            module.__class__ = _subclass(behaviour, type(module))
+            with_behaviour(module, behaviour)
+
+
+def with_behaviour(module: nn.Module, behaviour: type[nn.Module]) -> None:
+    """Puts `behaviour` before the module's own class, whose methods it can call by `super()`."""
+    module.__class__ = _subclass(behaviour, type(module))
 
 
 class FastLinear(nn.Module):
