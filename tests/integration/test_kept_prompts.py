@@ -1,0 +1,167 @@
+"""The update that takes what sampling forwarded has the gradient of the one that forwards everything itself."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from models_builders import VISION_FAMILIES, mixed_samples
+
+from mmrl.algorithms import build_algorithm
+from mmrl.batch import build_group_batch
+from mmrl.config.algorithm import GrpoConfig
+from mmrl.config.run import OptimConfig, RolloutConfig, TrainConfig
+from mmrl.engines.actor import HfActor
+from mmrl.engines.base import SamplingParams
+from mmrl.engines.gradients import GradientAccumulator
+from mmrl.engines.rollout_hf import HfRollout
+from mmrl.types import RewardResult, ScoredGroup
+
+PARAMS = SamplingParams(max_response_tokens=8)
+BUDGET = 300
+
+
+class Step:
+    """A policy, its sampler and its actor; one step can be sampled and its gradient taken."""
+
+    def __init__(self, policy, pictures, *, train=None):
+        self.policy = policy
+        self.train = train or TrainConfig(micro_batch_tokens=BUDGET)
+        self.actor = HfActor(policy, OptimConfig(lr=1e-3), self.train, temperature=1.0, total_steps=4)
+        self.sampler = HfRollout(policy, RolloutConfig())
+        self.algorithm = build_algorithm(GrpoConfig(group_size=4))
+        self.samples = mixed_samples(pictures, sees_images=policy.family.sees_images)
+
+    def sample(self, *, for_update=True, step=0):
+        groups = self.sampler.generate(self.samples, PARAMS, num_responses=4, seed=0, step=step, for_update=for_update)
+        scored = [
+            ScoredGroup(group, tuple(RewardResult(float(len(set(row.token_ids))), ()) for row in group.rollouts))
+            for group in groups
+        ]
+        prompts = [self.policy.prompts.prepare(sample) for sample in self.samples]
+        batch = build_group_batch(prompts, [group.rollouts for group in groups])
+        batch = batch.with_(advantages=self.algorithm.advantages(scored, batch))
+        return batch, self.algorithm.objective(batch, response_limit=8, first_update=True)
+
+    def gradients(self, *, for_update):
+        batch, objective = self.sample(for_update=for_update)
+        self.policy.zero_grad()
+        accumulator = GradientAccumulator(
+            self.policy, self.train, self.actor._forward, self.policy.kept_prompts.backward
+        )
+        accumulator.accumulate(batch, objective)
+        return {name: weight.grad.clone() for name, weight in self.policy.named_parameters() if weight.grad is not None}
+
+
+def relative_gap(found, expected):
+    assert found.keys() == expected.keys()
+    gap = sum((found[name] - expected[name]).double().square().sum() for name in expected)
+    return float((gap / sum(gradient.double().square().sum() for gradient in expected.values())).sqrt())
+
+
+@pytest.fixture
+def tower_calls(monkeypatch):
+    from mmrl.models.families.qwen_vl import QwenVlFamily
+
+    calls = []
+    run_tower = QwenVlFamily._run_tower
+
+    def count(self, hf, images):
+        calls.append(len(images))
+        return run_tower(self, hf, images)
+
+    monkeypatch.setattr(QwenVlFamily, "_run_tower", count)
+    return calls
+
+
+CASES = [
+    *((family, freeze) for family in VISION_FAMILIES for freeze in [(), ("vision",)]),
+    ("qwen2_5_vl", ("vision", "projector")),
+    ("qwen2_5_vl", ("language",)),
+    ("qwen2", ()),
+]
+
+
+@pytest.mark.parametrize(("family", "freeze"), CASES, ids=str)
+def test_gradients_are_those_of_prompts_forwarded_again(tiny_policy, pictures, family, freeze):
+    step = Step(tiny_policy(family, freeze=freeze), pictures)
+    plain = step.gradients(for_update=False)
+    assert relative_gap(step.gradients(for_update=True), plain) < 1e-6
+
+
+@pytest.mark.parametrize(("family", "freeze"), CASES, ids=str)
+def test_gradients_are_the_same_with_checkpointing(tiny_policy, pictures, family, freeze):
+    plain = Step(tiny_policy(family, freeze=freeze), pictures).gradients(for_update=False)
+    train = TrainConfig(micro_batch_tokens=BUDGET, gradient_checkpointing=True)
+    step = Step(tiny_policy(family, freeze=freeze), pictures, train=train)
+    assert relative_gap(step.gradients(for_update=False), plain) < 1e-6
+    assert relative_gap(step.gradients(for_update=True), plain) < 1e-6
+
+
+def test_a_group_that_is_divided_sends_all_its_parts_through_the_kept_prompt(tiny_policy, pictures):
+    """With a budget of hardly more than a prompt, each response is a micro-batch of its own."""
+    whole = Step(tiny_policy("qwen2_5_vl"), pictures).gradients(for_update=False)
+    step = Step(tiny_policy("qwen2_5_vl"), pictures, train=TrainConfig(micro_batch_tokens=40))
+    step.policy.kept_prompts.max_tokens = BUDGET
+    assert relative_gap(step.gradients(for_update=True), whole) < 1e-6
+
+
+def test_prompts_over_the_budget_are_forwarded_again_beside_kept_ones(tiny_policy, pictures):
+    plain = Step(tiny_policy("qwen2_5_vl"), pictures).gradients(for_update=False)
+    step = Step(tiny_policy("qwen2_5_vl"), pictures)
+    step.sampler = HfRollout(step.policy, RolloutConfig(max_batch_rows=4))
+    lengths = [len(step.policy.prompts.prepare(sample)) for sample in step.samples]
+    step.policy.kept_prompts.max_tokens = sum(lengths) - min(lengths)
+    assert relative_gap(step.gradients(for_update=True), plain) < 1e-6
+
+
+def test_the_tower_runs_once_a_step(tiny_policy, pictures, tower_calls):
+    step = Step(tiny_policy("qwen2_5_vl"), pictures)
+    batch, objective = step.sample()
+    step.actor.logprobs(batch)
+    step.actor.train_step(batch, objective)
+    assert len(tower_calls) == 1
+
+
+def test_what_was_kept_is_worth_nothing_once_weights_moved(tiny_policy, pictures, tower_calls):
+    step = Step(tiny_policy("qwen2_5_vl"), pictures)
+    batch, _ = step.sample()
+    with torch.no_grad():
+        next(step.policy.hf.parameters()).add_(1e-3)
+    expected = step.policy(batch).logprobs.detach()
+    assert len(tower_calls) == 2
+    fresh = tiny_policy("qwen2_5_vl")
+    fresh.hf.load_state_dict(step.policy.hf.state_dict())
+    assert torch.allclose(fresh(batch).logprobs, expected, atol=1e-6)
+
+
+def test_evaluation_keeps_nothing(tiny_policy, pictures, tower_calls):
+    step = Step(tiny_policy("qwen2_5_vl"), pictures)
+    batch, objective = step.sample(for_update=False)
+    step.actor.train_step(batch, objective)
+    assert len(tower_calls) == 2
+
+
+def test_a_failed_update_leaves_nothing_behind(tiny_policy, pictures):
+    step = Step(tiny_policy("qwen2_5_vl"), pictures)
+    batch, objective = step.sample()
+
+    def refuse():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        step.actor.train_step(batch, objective, before_step=refuse)
+    assert all(weight.grad is None for weight in step.policy.parameters())
+    assert relative_gap(step.gradients(for_update=True), step.gradients(for_update=False)) < 1e-6
+
+
+def test_steps_one_after_another_are_those_without_keeping(tiny_policy, pictures):
+    """Two whole steps: the second one samples under the weights that the first one made."""
+    weights = []
+    for for_update in (True, False):
+        step = Step(tiny_policy("qwen2_5_vl"), pictures)
+        for number in range(2):
+            batch, objective = step.sample(for_update=for_update, step=number)
+            step.actor.train_step(batch, objective)
+        weights.append([weight.detach().clone() for weight in step.policy.parameters()])
+    for kept, plain in zip(*weights, strict=True):
+        assert torch.allclose(kept, plain, atol=2e-5)

@@ -1,0 +1,115 @@
+"""Fast functions against the plain formulas in float64: results and gradients."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from mmrl.models.fast import make_fast
+from mmrl.models.fast.functions import attend_within, can_use_onednn, linear, rms_norm, rotate
+
+
+def plain_rms_norm(x, weight, eps=1e-6):
+    return weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps))
+
+
+def plain_rotation(x, cos, sin):
+    half = x.shape[-1] // 2
+    return x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin
+
+
+def assert_same(fast, plain, *inputs):
+    """The same values and gradients as `plain` in float64, for a gradient that is no constant."""
+    singles = [tensor.clone().requires_grad_() for tensor in inputs]
+    doubles = [tensor.double().requires_grad_() for tensor in inputs]
+    found, expected = fast(*singles), plain(*doubles)
+    assert torch.allclose(found.double(), expected, atol=1e-5)
+    direction = torch.randn(found.shape)
+    found.backward(direction)
+    expected.backward(direction.double())
+    for single, double in zip(singles, doubles, strict=True):
+        assert torch.allclose(single.grad.double(), double.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+def test_a_linear_map_is_that_of_torch_with_and_without_bias():
+    x, weight, bias = torch.randn(3, 5, 16), torch.randn(8, 16), torch.randn(8)
+    assert_same(linear, functional.linear, x, weight, bias)
+    assert_same(lambda a, b: linear(a, b, None), functional.linear, x, weight)
+
+
+def test_gradients_are_only_computed_where_they_are_asked_for():
+    x, weight = torch.randn(4, 16), torch.randn(8, 16, requires_grad=True)
+    linear(x, weight, None).sum().backward()
+    assert x.grad is None
+    assert torch.allclose(weight.grad, x.sum(0).expand(8, -1), atol=1e-5)
+
+
+def test_onednn_is_used_in_float32_only():
+    x, weight = torch.randn(2, 4), torch.randn(3, 4)
+    assert can_use_onednn(x, weight) == torch.backends.mkldnn.is_available()
+    assert not can_use_onednn(x.double(), weight.double())
+    assert not can_use_onednn(x[:0], weight)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not can_use_onednn(x, weight)
+
+
+@pytest.mark.parametrize("shape", [(7, 16), (2, 3, 4, 16)])
+def test_rms_norm_is_the_formula(shape):
+    assert_same(lambda x, w: rms_norm(x, w, 1e-6), plain_rms_norm, torch.randn(shape), torch.randn(16))
+
+
+def test_rms_norm_of_zeros_is_zero_and_its_gradient_finite():
+    x = torch.zeros(2, 8, requires_grad=True)
+    result = rms_norm(x, torch.ones(8), 1e-6)
+    result.sum().backward()
+    assert torch.equal(result, torch.zeros(2, 8))
+    assert x.grad.isfinite().all()
+
+
+def test_rms_norm_of_doubles_is_computed_in_double():
+    x, weight = torch.randn(3, 64, dtype=torch.float64), torch.randn(64, dtype=torch.float64)
+    assert (rms_norm(x, weight, 1e-6) - plain_rms_norm(x, weight)).abs().max() < 1e-14
+
+
+def test_a_rotation_is_the_formula_and_keeps_lengths():
+    x, angles = torch.randn(2, 5, 3, 8), torch.randn(2, 5, 1, 4)
+    cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
+    assert_same(lambda t: rotate(t, cos, sin), lambda t: plain_rotation(t, cos.double(), sin.double()), x)
+    assert torch.allclose(rotate(x, cos, sin).norm(dim=-1), x.norm(dim=-1), atol=1e-5)
+
+
+def test_a_rotation_keeps_the_type_of_its_input():
+    angles = torch.randn(3, 1, 4)
+    cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
+    assert rotate(torch.randn(3, 2, 8, dtype=torch.bfloat16), cos, sin).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("lengths", [[6], [4, 4, 4], [4, 4, 2, 4], [1, 5, 5, 3]])
+def test_pieces_attend_within_themselves_only(lengths):
+    query, key, value = (torch.randn(sum(lengths), 2, 8) for _ in range(3))
+
+    def one_by_one(q, k, v):
+        pieces = [
+            torch.softmax(torch.einsum("qhd,khd->hqk", a, b) * 0.3, dim=-1) @ c.transpose(0, 1)
+            for a, b, c in zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True)
+        ]
+        return torch.cat([piece.transpose(0, 1).flatten(1) for piece in pieces])
+
+    assert_same(lambda q, k, v: attend_within(q, k, v, lengths, 0.3), one_by_one, query, key, value)
+
+
+def test_weights_keep_their_names_and_a_copy_stays_fast():
+    import copy
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.Linear(4, 2, bias=False))
+    names, x = list(model.state_dict()), torch.randn(3, 4)
+    before = model(x)
+    make_fast(model)
+    again = copy.deepcopy(model)
+    assert list(model.state_dict()) == names
+    assert [type(part).__name__ for part in again] == ["FastLinear", "LayerNorm", "FastLinear"]
+    assert torch.allclose(again(x), before, atol=1e-6)
