@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -82,16 +83,25 @@ def test_two_ranks_add_up_to_the_gradient_of_one(
     assert relative_difference({"all": of_two_ranks[name]}, {"all": flat}) < 1e-5
 
 
+@pytest.fixture
+def padding_with_end_tokens(case: GradientCase) -> Iterator[int]:
+    """The end token's id while it is the padding token too."""
+    tokenizer = case.policy.prompts.tokenizer
+    padding = tokenizer.pad_token
+    tokenizer.pad_token = tokenizer.eos_token
+    assert tokenizer.pad_token_id == tokenizer.eos_token_id
+    yield tokenizer.eos_token_id
+    tokenizer.pad_token = padding
+
+
 def test_t10_the_end_token_is_learned_where_it_is_the_padding_token_too(
-    case: GradientCase, monkeypatch: pytest.MonkeyPatch
+    case: GradientCase, padding_with_end_tokens: int
 ) -> None:
     prompts = case.policy.prompts
-    end = prompts.tokenizer.eos_token_id
-    monkeypatch.setattr(prompts.tokenizer, "pad_token_id", end)
     rollouts = []
     for index, text in enumerate(["7", "seven and more"]):
         ids = tuple(prompts.encode_response(text))
-        assert ids[-1] == end
+        assert ids[-1] == padding_with_end_tokens
         mask = (1,) * len(ids)
         rollouts.append(Rollout("0", index, ids, mask, (0.0,) * len(ids), "stop", text, 0, 0))
     rewards = tuple(RewardResult(score, ()) for score in (1.0, 0.0))
