@@ -57,6 +57,7 @@ worker:
     temperature: 1.0
     top_p: 0.99
     gpu_memory_utilization: 0.6
+    limit_images: 4
     val_override_config: {temperature: 0.5, n: 1}
   reward:
     reward_type: batch
@@ -168,7 +169,7 @@ def test_an_easyr1_config_goes_over_with_its_meaning(imported: Any) -> None:
     assert config.model.freeze == ("vision",)
     assert (config.optim.lr, config.optim.warmup_steps, config.train.steps) == (1e-6, 6, 60)
     assert (config.eval.every, config.eval.temperature, config.checkpoint.every) == (5, 0.5, 0)
-    assert config.track == ("wandb",)
+    assert (config.track, config.data.max_images) == (("wandb",), 4)
     assert (config.reward[0].type, config.reward[0].name) == ("function", "compute_score")
 
 

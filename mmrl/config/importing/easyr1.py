@@ -23,18 +23,10 @@ def convert(draft: Draft) -> None:
 
 
 def _data(draft: Draft) -> None:
-    train = shared.data_reference(draft.take("data.train_files"), draft, "data.train_files")
-    shared.put_required(draft, "data.train", train, "data.train_files")
-    draft.put("data.eval", shared.data_reference(draft.take("data.val_files"), draft, "data.val_files"))
-    shared.put_column(draft, "prompt", draft.take("data.prompt_key"), "data.prompt_key")
+    shared.put_data(draft)
     shared.put_column(draft, "answer", draft.take("data.answer_key"), "data.answer_key")
-    shared.put_column(draft, "images", draft.take("data.image_key"), "data.image_key")
-    draft.take("data.video_key")
     draft.move("data.image_dir", "data.image_root")
-    draft.move("data.max_prompt_length", "data.max_prompt_tokens", 512)
-    draft.move("data.max_response_length", "rollout.max_response_tokens", 512)
     draft.put("data.on_overlong", "drop" if draft.take("data.filter_overlong_prompts", True) else "error")
-    draft.move("data.shuffle", "data.shuffle", True)
     draft.move("data.seed", "seed", 1)
     draft.move("data.min_pixels", "data.image.min_pixels", 262144)
     draft.move("data.max_pixels", "data.image.max_pixels", 4194304)
@@ -113,9 +105,7 @@ def _rollout(draft: Draft) -> None:
     draft.move(f"{rollout}.temperature", "rollout.temperature", 1.0)
     draft.move(f"{rollout}.top_p", "rollout.top_p")
     draft.put("rollout.top_k", max(0, draft.take(f"{rollout}.top_k", -1)))
-    limit = draft.take(f"{rollout}.limit_images", 0)
-    if limit:
-        draft.note(f"{rollout}.limit_images", limit, "the most images of a prompt follow from the data")
+    draft.put("data.max_images", draft.take(f"{rollout}.limit_images", 0) or None)
     override = f"{rollout}.val_override_config"
     draft.move(f"{override}.temperature", "eval.temperature")
     draft.move(f"{override}.n", "eval.samples_per_prompt")

@@ -26,6 +26,19 @@ _RECOGNISED = {
 }
 
 
+def put_data(draft: Draft) -> None:
+    """The data sets, the columns of prompt and images, and the limits of length, which both name alike."""
+    train = data_reference(draft.take("data.train_files"), draft, "data.train_files")
+    put_required(draft, "data.train", train, "data.train_files")
+    draft.put("data.eval", data_reference(draft.take("data.val_files"), draft, "data.val_files"))
+    put_column(draft, "prompt", draft.take("data.prompt_key"), "data.prompt_key")
+    put_column(draft, "images", draft.take("data.image_key"), "data.image_key")
+    draft.take("data.video_key")
+    draft.move("data.max_prompt_length", "data.max_prompt_tokens", 512)
+    draft.move("data.max_response_length", "rollout.max_response_tokens", 512)
+    draft.move("data.shuffle", "data.shuffle", True)
+
+
 def data_reference(value: Any, draft: Draft, key: str) -> str | None:
     """A path as it is; a name on the hub, as EasyR1 takes it, as hf://NAME@SPLIT. Of several files the first."""
     if isinstance(value, list):

@@ -21,23 +21,16 @@ def convert(draft: Draft) -> None:
 
 
 def _data(draft: Draft) -> None:
-    train = shared.data_reference(draft.take("data.train_files"), draft, "data.train_files")
-    shared.put_required(draft, "data.train", train, "data.train_files")
-    draft.put("data.eval", shared.data_reference(draft.take("data.val_files"), draft, "data.val_files"))
-    shared.put_column(draft, "prompt", draft.take("data.prompt_key"), "data.prompt_key")
-    shared.put_column(draft, "images", draft.take("data.image_key"), "data.image_key")
-    for key in ("data.video_key", "data.reward_fn_key", "data.return_raw_chat", "data.return_raw_input_ids"):
+    shared.put_data(draft)
+    for key in ("data.reward_fn_key", "data.return_raw_chat", "data.return_raw_input_ids"):
         draft.take(key)
-    draft.move("data.max_prompt_length", "data.max_prompt_tokens", 512)
     draft.take(f"{ROLLOUT}.prompt_length")
     draft.take(f"{ROLLOUT}.response_length")
-    draft.move("data.max_response_length", "rollout.max_response_tokens", 512)
     truncation = draft.take("data.truncation", "error")
     drops = draft.take("data.filter_overlong_prompts", False)
     if not drops and truncation != "error":
         draft.note("data.truncation", truncation, "prompts are never cut; those that are too long are left out")
     draft.put("data.on_overlong", "error" if truncation == "error" and not drops else "drop")
-    draft.move("data.shuffle", "data.shuffle", True)
     draft.move("data.seed", "seed")
 
 
