@@ -35,13 +35,15 @@ FREE_BYTES = 64 * 2**20
 DISK_RESERVE_BYTES = 2**30
 """What must be left free on the disk."""
 
+_FOLDER = "archive"
+"""Name of the folder inside the temporary one: rows tell it as their source, so it is always the same."""
 _COPY_BYTES = 1 << 20
 _MAX_READ_BYTES = 16 << 20
 _SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
 class UnpackedFolder:
-    """A temporary folder that is removed when nothing refers to it any more, or when the process ends.
+    """A folder in a temporary one, which is removed when nothing refers to it any more, or when the process ends.
 
     Only the process that made it removes it: a copy sent to another process, or inherited by it, never does.
     """
@@ -49,7 +51,7 @@ class UnpackedFolder:
     def __init__(self, path: Path, *, is_owner: bool = True) -> None:
         self.path = path
         if is_owner:
-            weakref.finalize(self, _remove, str(path), os.getpid())
+            weakref.finalize(self, _remove, str(path.parent), os.getpid())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _borrowed, (self.path,)
@@ -73,12 +75,14 @@ def is_archive(path: Path) -> bool:
 
 def unpack(path: Path) -> UnpackedFolder:
     """The archive's files in a new temporary folder. Raises DataError for one that is refused, with nothing written."""
-    folder = Path(tempfile.mkdtemp(prefix="mmrl-unpacked-"))
+    temporary = Path(tempfile.mkdtemp(prefix="mmrl-unpacked-"))
+    folder = temporary / _FOLDER
     try:
+        folder.mkdir()
         with _reporting_damage(path):
             (_unpack_zip if kind_of(path) == "zip" else _unpack_tar)(path, folder)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
     return UnpackedFolder(folder)
 

@@ -198,6 +198,16 @@ def test_damaged_and_encrypted_archives_are_refused(tmp_path: Path, temporary: P
     refusal(tmp_path / "secret.zip", temporary, "is encrypted")
 
 
+def test_samples_of_an_archive_are_the_same_whenever_it_is_unpacked(tmp_path: Path) -> None:
+    path = zip_of(
+        tmp_path / "pets.zip", *[(f"{name}/{index}.png", red_png()) for name in ("cat", "dog") for index in "12"]
+    )
+    first = load_dataset(path)
+    assert [sample.answer for sample in first] == ["cat", "cat", "dog", "dog"]
+    assert first[0].meta["source"] == "archive"
+    assert load_dataset(path).samples == first.samples
+
+
 def test_an_archive_is_known_by_its_content(tmp_path: Path) -> None:
     assert is_archive(zip_of(tmp_path / "photos.data", *phone_photos()))
     (tmp_path / "a.zip").write_text("no archive")
