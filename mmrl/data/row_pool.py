@@ -33,6 +33,12 @@ from mmrl.errors import MmrlError
 ROW_DEADLINE_S = 120.0
 """A row that takes longer, downloads of its images included, counts as one that cannot be read."""
 
+START_DEADLINE_S = 120.0
+"""Seconds for a process to start, on a machine that is busy."""
+
+MAX_IDLE_ENDS = 3
+"""Processes that may end between two rows, for want of memory say, before the reading is given up."""
+
 _ROWS_A_BATCH = 32
 _BYTES_A_BATCH = 2 * 2**20
 _BATCHES_A_WORKER = 2
@@ -69,6 +75,7 @@ class RowPool:
         self._deadline_s = deadline_s
         self._workers = [_Worker(self._job) for _ in range(workers)]
         self._unassigned: deque[_Batch] = deque()
+        self._num_idle_ends = 0
 
     def read(self, rows: Iterable[RawRow | RowError]) -> Iterator[ReadRow | RowError]:
         """What became of each row, in order. Raises MmrlError for what is no fault of a row."""
@@ -106,7 +113,7 @@ class RowPool:
                 alive = worker.receive()
                 if not alive:
                     self._replace(index, f"ended the process that read it ({worker.cause_of_end()})")
-            elif worker.seconds_at_row() > self._deadline_s:
+            elif worker.seconds_at_row() > (self._deadline_s if worker.row_at_work() >= 0 else START_DEADLINE_S):
                 self._replace(index, f"took longer than {self._deadline_s:g} s to read")
         self._hand_out()
 
@@ -116,8 +123,13 @@ class RowPool:
         worker.stop()
         culprit = worker.row_at_work()
         batch = next((each for each in worker.batches if each.first <= culprit < each.first + len(each.rows)), None)
+        self._unassigned.extendleft(reversed(worker.batches))
         if batch is None:
-            raise MmrlError(f"a process that reads rows ended before it began one: {worker.last_words()}")
+            self._num_idle_ends += 1
+            if self._num_idle_ends > MAX_IDLE_ENDS:
+                raise MmrlError(f"processes that read rows end before they begin one: {worker.last_words()}")
+            self._workers[index] = _Worker(self._job)
+            return
         position = culprit - batch.first
         row = batch.rows[position]
         name = (row.file or self._source.file.name) if isinstance(row, RawRow) else row.file
@@ -125,7 +137,6 @@ class RowPool:
         batch.rows[position] = RowError(
             name, number, "", f"{what}; its image may be damaged or far too large: mend it, or leave the row out"
         )
-        self._unassigned.extendleft(reversed(worker.batches))
         self._workers[index] = _Worker(self._job)
 
 

@@ -95,7 +95,7 @@ def test_a_full_disk_ends_the_reading(tmp_path: Path) -> None:
 def test_processes_that_cannot_start_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_rows(tmp_path / "a.parquet", {}, 3)
     monkeypatch.setattr("mmrl.data.row_pool._BOOT", "raise SystemExit('no such interpreter')")
-    with pytest.raises(MmrlError, match="ended before it began one: no such interpreter"):
+    with pytest.raises(MmrlError, match="end before they begin one: no such interpreter"):
         read(source, pool_mischief.mischievous)
 
 

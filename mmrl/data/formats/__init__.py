@@ -59,7 +59,9 @@ def read_rows(at: RowsAt) -> Iterator[RawRow | RowError]:
     except FileNotFoundError as error:
         raise NotFoundError(f"{at} does not exist") from error
     except OSError as error:
-        raise MmrlError(f"{at} cannot be read: {error.strerror or error}") from error
+        # Arrow tells of damage as an OSError too, but of one that no system call gave.
+        kind = DataError if error.errno is None else MmrlError
+        raise kind(f"{at} cannot be read: {error.strerror or str(error).strip()}") from error
 
 
 def reader_of(path: Path) -> Reader:
