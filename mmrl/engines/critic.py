@@ -57,9 +57,13 @@ class HfCritic:
         return values
 
     @logged_call
-    def train_step(self, batch: GroupBatch) -> dict[str, float]:
+    def train_step(self, batch: GroupBatch, objective: ValueObjective | None = None) -> dict[str, float]:
         """One optimiser step over `batch`, which has values and returns; see `Updates.update`."""
-        return self._updates.update(batch, ValueObjective(batch, value_clip=self._value_clip))
+        return self._updates.update(batch, objective or self.objective(batch))
+
+    def objective(self, batch: GroupBatch) -> ValueObjective:
+        """What the optimiser step over `batch` minimises."""
+        return ValueObjective(batch, value_clip=self._value_clip)
 
     def state_dict(self) -> dict[str, Any]:
         """The weights that are trained, their optimiser's moments and the count of updates. Frozen weights are those

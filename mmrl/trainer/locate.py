@@ -99,7 +99,7 @@ class Locator:
                 self._note("logprobs", name, tensor, numbers=micro_batch.row_numbers)
 
     def look_at_loss(self, output: LossOutput) -> None:
-        terms = {name: torch.tensor(total) for name, (total, _) in output.sums.items()}
+        terms = {name: torch.tensor(total, dtype=torch.float64) for name, (total, _) in output.sums.items()}
         for name, value in {**terms, "loss": output.loss}.items():
             self._note("loss_term", name, value)
 

@@ -74,7 +74,7 @@ def replay(path: Path, overrides: Sequence[str] = ()) -> Replay:
     policy = load_policy(model, config.data.image, store=ImageStore())
     temperature = config.rollout.temperature if config.kind == "rl" else 1.0
     actor = HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)
-    algorithm = build_algorithm(config.algorithm, response_limit=config.rollout.max_response_tokens)
+    algorithm = _algorithm(config)
     critic = build_critic(config, policy, ImageStore()) if fault.learner == "critic" else None
     parts = stateful({"actor": actor, "algorithm": algorithm, "critic": critic, "random": RandomState()})
     point.restore(parts, say=lambda text: None)
@@ -88,11 +88,13 @@ def replay(path: Path, overrides: Sequence[str] = ()) -> Replay:
             if fault.update is None:
                 locator.look_at_stats(batch, actor.logprobs(batch))
             elif critic is not None:
-                critic.train_step(batch)
+                critic.train_step(batch, locator.watch(critic.objective(batch)))
             else:
                 actor.train_step(batch, locator.watch(_objective(config, algorithm, batch, fault)))
         except NotFiniteError as failure:
             error = str(failure)
+    if error is not None and not locator.places:
+        locator.places.append(Place("gradient", "of all weights together, whose squares overflow", "inf"))
     return Replay(fault, error, tuple(locator.places), f"{point.folder}")
 
 
@@ -109,8 +111,14 @@ def _weights_before(fault: Fault, folder: Path) -> ResumePoint:
     return point
 
 
-def _objective(config: RunConfig, algorithm: Algorithm[Any], batch: GroupBatch, fault: Fault) -> Objective:
-    if config.kind == "sft":
+def _algorithm(config: RunConfig) -> Algorithm[Any] | None:
+    if config.kind != "rl":
+        return None
+    return build_algorithm(config.algorithm, response_limit=config.rollout.max_response_tokens)
+
+
+def _objective(config: RunConfig, algorithm: Algorithm[Any] | None, batch: GroupBatch, fault: Fault) -> Objective:
+    if algorithm is None:
         return SftObjective(batch)
     limit = config.rollout.max_response_tokens
     return algorithm.objective(batch, response_limit=limit, first_update=fault.update == 0)
