@@ -15,6 +15,7 @@ from mmrl.config.reward_answer import (
     NumberRewardConfig,
 )
 from mmrl.config.reward_base import RewardBase
+from mmrl.config.reward_code import CodeRewardConfig
 from mmrl.config.reward_form import (
     FormatRewardConfig,
     KeywordRewardConfig,
@@ -25,7 +26,14 @@ from mmrl.config.reward_form import (
     TagsRewardConfig,
 )
 from mmrl.config.reward_http import JudgeRewardConfig, RemoteRewardConfig
-from mmrl.config.reward_vision import IouRewardConfig, OcrRewardConfig, PointRewardConfig
+from mmrl.config.reward_model import ModelRewardConfig
+from mmrl.config.reward_vision import (
+    CaptionRewardConfig,
+    IouRewardConfig,
+    OcrRewardConfig,
+    PointRewardConfig,
+    RenderRewardConfig,
+)
 
 
 class FunctionRewardConfig(RewardBase):
@@ -52,6 +60,12 @@ class CombinedRewardConfig(RewardBase):
 
     @model_validator(mode="after")
     def _inner_names_differ(self) -> CombinedRewardConfig:
+        for inner in self.inner:
+            if inner.normalise != "none":
+                raise ValueError(
+                    f"'{inner.part_name}' in it sees one response at a time and cannot be normalised; set normalise on "
+                    "the whole"
+                )
         names = [inner.part_name for inner in self.inner]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -139,6 +153,10 @@ RewardConfig = Annotated[
     | OcrRewardConfig
     | IouRewardConfig
     | PointRewardConfig
+    | CaptionRewardConfig
+    | RenderRewardConfig
+    | CodeRewardConfig
+    | ModelRewardConfig
     | JudgeRewardConfig
     | RemoteRewardConfig
     | GateRewardConfig
@@ -153,7 +171,9 @@ for _combination in (GateRewardConfig, MinRewardConfig, ProductRewardConfig, Vet
     _combination.model_rebuild()
 
 __all__ = [
+    "CaptionRewardConfig",
     "ChoiceRewardConfig",
+    "CodeRewardConfig",
     "CountRewardConfig",
     "ExactRewardConfig",
     "FormatRewardConfig",
@@ -166,12 +186,14 @@ __all__ = [
     "LengthRewardConfig",
     "MathRewardConfig",
     "MinRewardConfig",
+    "ModelRewardConfig",
     "NumberRewardConfig",
     "OcrRewardConfig",
     "OverlongRewardConfig",
     "PointRewardConfig",
     "ProductRewardConfig",
     "RemoteRewardConfig",
+    "RenderRewardConfig",
     "RepetitionRewardConfig",
     "RewardBase",
     "RewardConfig",

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from mmrl.config.reward_base import RewardBase
+from mmrl.config.reward_code import Isolation
 
 Frame = Literal["pixels", "resized", "per_mille", "unit"]
 BoxForm = Literal["corners", "corner_size", "centre_size"]
@@ -25,6 +26,61 @@ class OcrRewardConfig(RewardBase):
     """Compare without regard to case."""
     ignore_punctuation: bool = False
     """Compare letters, digits and spaces only."""
+
+
+class CaptionRewardConfig(RewardBase):
+    """How much of a caption overlaps with the reference captions, 0 to 1."""
+
+    type: Literal["caption"] = "caption"
+    """Which reward function this is."""
+    measure: Literal["chrf", "bleu", "rouge_l"] = "chrf"
+    """chrf: shares of character sequences (chrF2, for any language); bleu: sentence BLEU-4, smoothed; rouge_l: F1 of
+    the longest common sequence of words."""
+    references: str = "references"
+    """The column (key of the sample's meta) that holds several reference captions; without it the answer is the one."""
+    boxed: bool = False
+    """Read the caption from the last \\boxed{...}; otherwise the whole response is the caption."""
+    ignore_case: bool = True
+    """Compare without regard to case."""
+
+
+class RenderRewardConfig(RewardBase):
+    """How much the picture that a response's SVG or HTML makes looks like the target, 0 to 1."""
+
+    type: Literal["render"] = "render"
+    """Which reward function this is."""
+    language: Literal["svg", "html"] = "svg"
+    """What the response writes. HTML needs Chromium (the Debian package chromium)."""
+    target: Literal["image", "answer"] = "image"
+    """What it is compared with: an image of the sample, or the picture that the reference answer makes."""
+    image: int = Field(0, ge=0)
+    """Which of the sample's images is the target, counted from 0."""
+    measures: tuple[Literal["ssim", "pixel", "edge"], ...] = Field(("ssim",), min_length=1)
+    """What is averaged. ssim: structural similarity; pixel: 1 - mean difference of colours; edge: overlap of edges."""
+    over_blank: bool = True
+    """Count only what is better than an empty white picture, which scores high where the target is mostly white."""
+    max_side: int = Field(512, ge=16, le=4096)
+    """Longest side of the pictures that are compared, in pixels."""
+    max_chars: int = Field(200_000, ge=1)
+    """Longest source that is rendered; a longer one scores 0."""
+    render_timeout_s: float = Field(10.0, gt=0)
+    """Seconds for rendering; a source that takes longer scores 0."""
+    timeout_s: float = Field(60.0, gt=0)
+    """Seconds for one response; then it counts as failed."""
+    memory_mb: int = Field(1024, ge=128)
+    """Memory of the renderer, in MiB."""
+    isolation: Isolation = "auto"
+    """How the renderer is kept apart, as for the reward code."""
+
+    @model_validator(mode="after")
+    def _can_be_rendered(self) -> RenderRewardConfig:
+        renderings = 2 if self.target == "answer" else 1
+        if self.timeout_s < renderings * self.render_timeout_s:
+            raise ValueError(
+                f"timeout_s ({self.timeout_s:g}) is below {renderings} times render_timeout_s "
+                f"({self.render_timeout_s:g}), the time of {renderings} rendering(s)"
+            )
+        return self
 
 
 class FramedRewardConfig(RewardBase):

@@ -92,12 +92,13 @@ def device_of(config: ModelConfig) -> torch.device:
 
 def _read_folder(path: str) -> tuple[Any, Family, Any]:
     """Configuration, family and processor (for text alone the tokenizer) of a model whose files are complete."""
-    _check_folder(path)
-    hf_config = _ask(path, AutoConfig.from_pretrained)
+    check_folder(path)
+    hf_config = ask_transformers(path, AutoConfig.from_pretrained)
     family = family_for(hf_config)
     if Path(path).is_dir():
         _check_files(Path(path), family)
-    return hf_config, family, _ask(path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
+    processor = ask_transformers(path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
+    return hf_config, family, processor
 
 
 def _generation_config(path: str, hf_config: Any) -> GenerationConfig:
@@ -109,7 +110,7 @@ def _generation_config(path: str, hf_config: Any) -> GenerationConfig:
 
 
 def _load_weights(path: str, family: Family, config: Any, dtype: torch.dtype) -> Any:
-    hf, info = _ask(
+    hf, info = ask_transformers(
         path,
         family.auto_class.from_pretrained,
         config=config,
@@ -126,7 +127,7 @@ def _load_weights(path: str, family: Family, config: Any, dtype: torch.dtype) ->
     return hf
 
 
-def _check_folder(path: str) -> None:
+def check_folder(path: str) -> None:
     """A path that is no folder may still be a name on the hub, of the form `owner/name`."""
     if Path(path).is_dir():
         return
@@ -135,7 +136,7 @@ def _check_folder(path: str) -> None:
         raise NotFoundError(f"model {path}: no such folder; give a model folder, or a name on the hub as owner/name")
 
 
-def _ask(path: str, load: Any, **arguments: Any) -> Any:
+def ask_transformers(path: str, load: Any, **arguments: Any) -> Any:
     """What transformers loads from `path`, its errors turned into one that says what to do."""
     try:
         return load(path, **arguments)

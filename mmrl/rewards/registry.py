@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from mmrl.config.reward import RewardBase, RewardConfig
 from mmrl.rewards.base import Reward
+from mmrl.rewards.caption import CaptionReward
 from mmrl.rewards.choice import ChoiceReward
+from mmrl.rewards.code import CodeReward
 from mmrl.rewards.count import CountReward
 from mmrl.rewards.exact import ExactReward
 from mmrl.rewards.format import FormatReward
@@ -19,12 +21,14 @@ from mmrl.rewards.language import LanguageReward
 from mmrl.rewards.length import LengthReward
 from mmrl.rewards.math import MathReward
 from mmrl.rewards.minimum import MinReward
+from mmrl.rewards.model import ModelReward
 from mmrl.rewards.number import NumberReward
 from mmrl.rewards.ocr import OcrReward
 from mmrl.rewards.overlong import OverlongReward
 from mmrl.rewards.point import PointReward
 from mmrl.rewards.product import ProductReward
 from mmrl.rewards.remote import RemoteReward
+from mmrl.rewards.render import RenderReward
 from mmrl.rewards.repetition import RepetitionReward
 from mmrl.rewards.service import Service
 from mmrl.rewards.tags import TagsReward
@@ -46,6 +50,10 @@ REWARDS: dict[str, type[Reward]] = {
     "ocr": OcrReward,
     "iou": IouReward,
     "point": PointReward,
+    "caption": CaptionReward,
+    "render": RenderReward,
+    "code": CodeReward,
+    "model": ModelReward,
     "judge": JudgeReward,
     "remote": RemoteReward,
     "gate": GateReward,
