@@ -1,7 +1,8 @@
 """One rule that turns any image into the pixels that every part of mmrl sees: 8-bit RGB, upright.
 
 1. The size is read from the header and refused beyond `MAX_PIXELS` or `MAX_ASPECT_RATIO`, before a pixel is decoded.
-2. The whole image is decoded; of several frames, the first. A truncated or damaged file is refused, never zero-filled.
+2. The whole image is decoded (a plain PNG inflated and checked, see `png`); of several frames, the first. A truncated
+   or damaged file is refused, never zero-filled.
 3. The EXIF orientation is applied.
 4. 16-bit grey (modes I;16 and I) becomes 8-bit by round(value / 257), so that 65535 is 255.
 5. Transparency of any kind is composited on white.
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageOps
 
+from mmrl.data.png import plain_png_size
 from mmrl.errors import DataError, MmrlError
 
 MAX_PIXELS = 89_478_485
@@ -52,6 +54,9 @@ def encode_image(image: Image.Image | bytes) -> EncodedImage:
     if isinstance(image, Image.Image):
         with _refusing_damage(image):
             return _encode_png(normalise(image))
+    size = plain_png_size(image, max_pixels=MAX_PIXELS)
+    if size is not None and max(size) <= MAX_ASPECT_RATIO * min(size):
+        return EncodedImage(image, *size)
     opened = _open(image)
     with _refusing_damage(opened):
         if _is_plain(opened):
