@@ -41,7 +41,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(reports, indent=1))
     else:
-        DOCS.write_text(HEADER + table(reports) + rewards() + machine())
+        DOCS.write_text(HEADER + table(reports) + rewards() + ingest() + machine())
         print(f"wrote {DOCS}", file=sys.stderr)
 
 
@@ -61,11 +61,22 @@ def table(reports: dict[str, dict]) -> str:
 
 
 def rewards() -> str:
-    """The reward runner beside bare Pebble, as `reward_runner.py` prints it."""
-    command = [sys.executable, str(HERE / "reward_runner.py"), "--responses", "4000"]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    """The reward runner beside bare Pebble."""
     title = "A reward function of 1 ms of processor time, on two workers (`tests/benchmarks/reward_runner.py`):"
-    return f"\n{title}\n\n```\n{printed}```\n"
+    return printed(title, "reward_runner.py", "--responses", "4000")
+
+
+def ingest() -> str:
+    """Reading a data set beside a loop that only decodes, and beside `datasets`."""
+    return printed("20,000 rows with a PNG of 256x256 each (`tests/benchmarks/ingest.py`):", "ingest.py")
+
+
+def printed(title: str, script: str, *arguments: str) -> str:
+    """What a benchmark prints, under a title."""
+    command = [sys.executable, str(HERE / script), *arguments]
+    print(" ".join(command), file=sys.stderr)
+    text = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return f"\n{title}\n\n```\n{text}```\n"
 
 
 def machine() -> str:

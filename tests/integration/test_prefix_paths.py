@@ -143,6 +143,7 @@ def test_both_paths_equal_hugging_faces_own_forward_pass_for_text(tiny_policy, t
 @pytest.mark.parametrize("path", ["prefix", "plain"])
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
 def test_a_row_does_not_depend_on_what_it_is_batched_with(tiny_policy, pictures, family, path):
+    """V16: text and image rows in one batch, with the axes of positions that each family has."""
     policy = tiny_policy(family, trainable=False)
     batch = mixed_batch(policy, pictures)
     together = policy(batch, path=path).logprobs
