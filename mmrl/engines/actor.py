@@ -78,13 +78,15 @@ class HfActor:
         self, batch: GroupBatch, objective: Objective, *, before_step: Callable[[], None] | None = None
     ) -> dict[str, float]:
         """One optimiser step over `batch`; see `Updates.update`. `flops` as in `step_flops`; a prompt forwarded again
-        for another part of its group counts once."""
+        for another part of its group counts once. `prompts_kept`: share of prompts that sampling had forwarded."""
+        kept = self.policy.kept_prompts.of(batch.prompts)
         try:
             metrics = self._updates.update(batch, objective, before_step)
         finally:
             self.policy.kept_prompts.drop()
         skipped = metrics["skipped_steps"] > 0
-        return metrics | {"flops": 0.0 if skipped else step_flops(self.policy, batch, path=self._train.path)}
+        flops = 0.0 if skipped else step_flops(self.policy, batch, path=self._train.path, forwarded_before=kept)
+        return metrics | {"flops": flops, "prompts_kept": len(kept) / max(len(batch.prompts), 1)}
 
     def weights(self) -> NamedWeights:
         """Name as in a saved checkpoint and full tensor of each weight, tied ones once; detached, not copied."""

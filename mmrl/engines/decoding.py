@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mmrl.engines.base import SamplingParams
 from mmrl.engines.sampling import draw_tokens
@@ -38,7 +39,8 @@ class ResponseRow(NamedTuple):
 class Responses:
     """R responses on the CPU, in the order of their seeds.
 
-    token_ids: (R, limit) int64. logprobs: (R, limit) float32. lengths: (R,) int64, what lies behind means nothing.
+    token_ids: (R, longest or more) int64. logprobs: the same shape, float32.
+    lengths: (R,) int64, what lies behind means nothing.
     has_stopped: (R,) bool, ended by an end token or stop string. num_steps: forward passes; num_rows: rows in all of
     them.
     """
@@ -59,10 +61,11 @@ class Responses:
 
 
 def join(parts: Sequence[Responses]) -> Responses:
-    """Responses of one limit, part after part."""
+    """Responses part after part."""
+    width = max(part.token_ids.shape[1] for part in parts)
     return Responses(
-        token_ids=torch.cat([part.token_ids for part in parts]),
-        logprobs=torch.cat([part.logprobs for part in parts]),
+        token_ids=torch.cat([pad(part.token_ids, (0, width - part.token_ids.shape[1])) for part in parts]),
+        logprobs=torch.cat([pad(part.logprobs, (0, width - part.logprobs.shape[1])) for part in parts]),
         lengths=torch.cat([part.lengths for part in parts]),
         has_stopped=torch.cat([part.has_stopped for part in parts]),
         num_steps=sum(part.num_steps for part in parts),
@@ -113,7 +116,8 @@ class _Sheet:
     """All responses, and which of them the rows of the batch are. seeds: (B,) int64, of the rows."""
 
     def __init__(self, policy: PolicyModel, seeds: Tensor, params: SamplingParams) -> None:
-        shape, device = (len(seeds), params.max_response_tokens), policy.device
+        self._limit, device = params.max_response_tokens, policy.device
+        shape = (len(seeds), min(self._limit, RESERVED_TOKENS))
         self._token_ids = torch.zeros(shape, dtype=torch.int64, device=device)
         self._logprobs = torch.zeros(shape, device=device)
         self._lengths = torch.full((len(seeds),), params.max_response_tokens, device=device)
@@ -126,6 +130,8 @@ class _Sheet:
     def write(self, position: int, token_ids: Tensor, logprobs: Tensor) -> Tensor:
         """The token of each row at `position`: (rows still going,) int64, the rows that have not ended with it."""
         rows = self._response_of_row
+        if position == self._token_ids.shape[1]:
+            self._widen()
         self._token_ids[rows, position], self._logprobs[rows, position] = token_ids, logprobs.float()
         ended = torch.isin(token_ids, self._end_ids)
         if self._stops:
@@ -147,6 +153,13 @@ class _Sheet:
             num_steps=num_steps,
             num_rows=num_rows,
         )
+
+    def _widen(self) -> None:
+        """Twice the columns, as far as the limit: a high limit takes no memory that responses do not fill."""
+        width = self._token_ids.shape[1]
+        missing = min(width, self._limit - width)
+        self._token_ids = pad(self._token_ids, (0, missing))
+        self._logprobs = pad(self._logprobs, (0, missing))
 
     def _completes_stop(self, position: int) -> Tensor:
         """(B,) bool: rows still going whose token at `position` completes a stop string."""

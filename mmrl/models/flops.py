@@ -53,28 +53,40 @@ def forward_flops(
     return replace(vision, language=_language_flops(policy, prompts, prompt_of_row, response_lengths, is_plain))
 
 
-def step_flops(policy: PolicyModel, batch: GroupBatch, *, path: ForwardPath = "prefix") -> float:
+def step_flops(
+    policy: PolicyModel,
+    batch: GroupBatch,
+    *,
+    path: ForwardPath = "prefix",
+    forwarded_before: Sequence[PreparedPrompt] = (),
+) -> float:
     """Of forward and backward pass of a batch, with what is frozen left out of the backward pass.
 
     Backward takes the forward's twice, once for inputs and once for weights (the patch embedding's inputs are pixels
     and take none); a frozen part that gradients only pass through takes it once, one that none reaches not at all.
     A frozen tower counts nothing here: its features were computed when the responses were sampled, and kept.
+    forwarded_before: prompts whose forward pass was kept from sampling, which does not count here again.
     """
     forward = forward_flops(
         policy, batch.prompts, batch.prompt_of_row.tolist(), batch.response_lengths.tolist(), path=path
     )
     parts = policy.family.parts(policy.hf)
     trains = {part: any(_is_trained(module) for module in modules) for part, modules in parts.items()}
+    before = forward_flops(policy, forwarded_before, (), ())
     tower = 2.0 if trains.get("vision") else 0.0
     projector = 2.0 if trains.get("projector") else tower / 2
     language = 2.0 if trains["language"] else float(bool(tower or projector))
     if not tower:
-        forward = replace(forward, patches=0.0, tower=0.0, projector=forward.projector if projector else 0.0)
+        forward, before = (
+            replace(part, patches=0.0, tower=0.0, projector=part.projector if projector else 0.0)
+            for part in (forward, before)
+        )
     return (
         forward.patches * (1 + tower / 2)
         + forward.tower * (1 + tower)
         + forward.projector * (1 + projector)
         + forward.language * (1 + language)
+        - before.total
     )
 
 

@@ -99,6 +99,11 @@ class KeptPrompts:
             self._num_tokens += len(prompt)
         self._passes.append(_Pass(prefix))
 
+    def of(self, prompts: Sequence[PreparedPrompt]) -> list[PreparedPrompt]:
+        """Those of `prompts` that are kept."""
+        self._drop_if_written()
+        return [prompt for prompt in prompts if _key(prompt) in self._places]
+
     def take(self, prompts: Sequence[PreparedPrompt]) -> tuple[Prefix | None, list[int], list[int]]:
         """Kept rows for those of `prompts` that are kept, and the indices of kept and of missing ones.
 

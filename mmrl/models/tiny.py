@@ -1,8 +1,8 @@
 """Small models that are real: own tokenizer, chat template and processor, saved as folders that `AutoModel…` loads.
 
-`build_tiny_qwen2_5_vl` makes the one that the quickstart trains (size `tiny`, about 0.6 M parameters) and the one of
-the benchmarks (size `small`, 16.5 M); `build_tiny` makes a tiny one of every family that mmrl supports. Weights follow
-from the seed alone.
+`build_tiny_qwen2_5_vl` makes the one that the quickstart trains (size `tiny`, about 0.6 M parameters) and those of the
+benchmarks (`small`, 16.5 M, and `medium`, 116 M); `build_tiny` makes a tiny one of every family that mmrl supports.
+Weights follow from the seed alone.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mmrl.models.quiet import without_progress_bars
 from mmrl.models.tiny_tokenizer import CHAT_TEMPLATE, SENTENCES, train_tokenizer
 
 TinyFamily = Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen2"]
-Size = Literal["tiny", "small"]
+Size = Literal["tiny", "small", "medium"]
 
 MERGE = 2
 """Patches that the projector merges, along each side."""
@@ -69,6 +69,7 @@ class _Shape:
 _SHAPES: dict[Size, _Shape] = {
     "tiny": _Shape(128, 256, 2, 4, 2, v_hidden=64, v_intermediate=128, v_depth=2, v_heads=2),
     "small": _Shape(384, 1024, 6, 6, 2, v_hidden=256, v_intermediate=768, v_depth=6, v_heads=4),
+    "medium": _Shape(768, 2304, 14, 12, 4, v_hidden=384, v_intermediate=1152, v_depth=8, v_heads=6),
 }
 
 

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-LR = 1e-5
+from one_step import LR, Stepper, full_length_reward, question, random_images
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -118,21 +118,9 @@ def build_model(options: argparse.Namespace, folder: Path) -> None:
 
 
 def step_images(options: argparse.Namespace, step: int) -> list[list]:
-    """`images` random images for each prompt of a step; with --seen those of step 0 again."""
-    import numpy as np
-    from PIL import Image
-
-    draw = np.random.default_rng(0 if options.seen else step)
-    shape = (options.image_px, options.image_px, 3)
-    number = options.images if options.image_px else 0
-    return [
-        [Image.fromarray(draw.integers(0, 256, shape, dtype=np.uint8)) for _ in range(number)]
-        for _ in range(options.prompts)
-    ]
-
-
-def question(index: int) -> str:
-    return f"Which digit is this? {index % 10}"
+    """Images of a step's prompts; with --seen those of step 0 again."""
+    seed = 0 if options.seen else step
+    return random_images(seed, prompts=options.prompts, images=options.images, px=options.image_px)
 
 
 def timed(result: dict, seconds: list[float]) -> dict:
@@ -146,53 +134,17 @@ def timed(result: dict, seconds: list[float]) -> dict:
 def run_mmrl(options: argparse.Namespace) -> dict:
     import torch
 
-    from mmrl.algorithms import build_algorithm
-    from mmrl.batch import build_group_batch
-    from mmrl.config.algorithm import GrpoConfig
-    from mmrl.config.run import ImageConfig, ModelConfig, OptimConfig, RolloutConfig, TrainConfig
-    from mmrl.data.images import ImageStore
-    from mmrl.engines.actor import HfActor
-    from mmrl.engines.base import SamplingParams
-    from mmrl.engines.rollout_hf import HfRollout
-    from mmrl.models.policy import load_policy
-    from mmrl.types import ImagePart, Message, RewardResult, Sample, ScoredGroup, TextPart
-
     torch.set_num_threads(options.threads)
-    store = ImageStore()
-    freeze = (options.freeze,) if options.freeze else ()
-    model = ModelConfig(path=f"{options.folder}/model", dtype="float32", freeze=freeze)
-    policy = load_policy(model, ImageConfig(), store=store)
-    policy.end_token_ids = frozenset()
-    train = TrainConfig(micro_batch_tokens=2600)
-    actor = HfActor(policy, OptimConfig(lr=LR), train, temperature=1.0, total_steps=options.steps + 1)
-    rollout = HfRollout(policy, RolloutConfig())
-    algorithm = build_algorithm(GrpoConfig(group_size=options.group))
-    params = SamplingParams(max_response_tokens=options.new_tokens)
-    seconds, parts = [], []
-    for step in range(options.steps + 1):
-        samples = []
-        for index, images in enumerate(step_images(options, step)):
-            content = (*(ImagePart(store.add(image)) for image in images), TextPart(question(index)))
-            samples.append(Sample(f"{step}-{index}", (Message("user", content),)))
-        start = time.perf_counter()
-        groups = rollout.generate(samples, params, num_responses=options.group, seed=0, step=step, for_update=True)
-        sampled = time.perf_counter()
-        scored = [
-            ScoredGroup(group, tuple(RewardResult(float(len(set(r.token_ids))), ()) for r in group.rollouts))
-            for group in groups
-        ]
-        kept = algorithm.select(scored).groups
-        prompts = [policy.prompts.prepare(group.group.sample) for group in kept]
-        batch = build_group_batch(prompts, [group.group.rollouts for group in kept])
-        batch = batch.with_(advantages=algorithm.advantages(kept, batch))
-        objective = algorithm.objective(batch, response_limit=options.new_tokens, first_update=True)
-        actor.train_step(batch, objective)
-        rollout.update_weights(actor.weights(), step + 1)
-        end = time.perf_counter()
-        assert all(len(r.token_ids) == options.new_tokens for group in groups for r in group.rollouts)
-        seconds.append(end - start)
-        parts.append({"rollout": sampled - start, "update": end - sampled})
-    return timed({"parts": parts[-1]}, seconds[1:])
+    stepper = Stepper(
+        f"{options.folder}/model",
+        group=options.group,
+        new_tokens=options.new_tokens,
+        freeze=(options.freeze,) if options.freeze else (),
+        total_steps=options.steps + 1,
+    )
+    steps = [stepper.step(step, step_images(options, step)) for step in range(options.steps + 1)]
+    parts = {"rollout": steps[-1].rollout_s, "update": steps[-1].update_s}
+    return timed({"parts": parts}, [step.seconds for step in steps[1:]])
 
 
 def run_trl(options: argparse.Namespace) -> dict:
@@ -252,7 +204,7 @@ def run_trl(options: argparse.Namespace) -> dict:
     )
     trainer = GRPOTrainer(
         model=model,
-        reward_funcs=lambda completion_ids, **_: [float(len(set(ids))) for ids in completion_ids],
+        reward_funcs=lambda completion_ids, **_: [full_length_reward(ids) for ids in completion_ids],
         args=config,
         train_dataset=Dataset.from_list(rows),
         processing_class=processor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 import pytest
@@ -153,3 +154,20 @@ def test_engines_are_found_by_their_names_in_the_config() -> None:
     assert rollout_engine_class("hf") is HfRollout
     with pytest.raises(ConfigError, match="there are hf"):
         rollout_engine_class("sglang")
+
+
+def test_a_limit_that_no_response_reaches_takes_no_memory(lively, samples) -> None:
+    policy = copy.deepcopy(lively)
+    policy.end_token_ids = frozenset(range(policy.hf.config.get_text_config().vocab_size))
+    groups = _engine(policy).generate(samples[:2], params(10**9), num_responses=2, seed=0, step=0)
+    assert [len(row.token_ids) for group in groups for row in group.rollouts] == [1] * 4
+
+
+def test_responses_longer_than_the_room_made_at_first_are_whole(lively, samples, monkeypatch) -> None:
+    policy = copy.deepcopy(lively)
+    policy.end_token_ids = frozenset()
+    once = _engine(policy).generate(samples[:2], params(23), num_responses=2, seed=0, step=0)
+    monkeypatch.setattr(decoding, "RESERVED_TOKENS", 3)
+    again = _engine(policy).generate(samples[:2], params(23), num_responses=2, seed=0, step=0)
+    assert ids_of(again) == ids_of(once)
+    assert {len(row.token_ids) for group in again for row in group.rollouts} == {23}
