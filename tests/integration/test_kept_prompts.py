@@ -14,6 +14,7 @@ from mmrl.engines.actor import HfActor
 from mmrl.engines.base import SamplingParams
 from mmrl.engines.gradients import GradientAccumulator
 from mmrl.engines.rollout_hf import HfRollout
+from mmrl.models.flops import forward_flops
 from mmrl.types import RewardResult, ScoredGroup
 
 PARAMS = SamplingParams(max_response_tokens=8)
@@ -134,11 +135,22 @@ def test_what_was_kept_is_worth_nothing_once_weights_moved(tiny_policy, pictures
     assert torch.allclose(fresh(batch).logprobs, expected, atol=1e-6)
 
 
-def test_evaluation_keeps_nothing(tiny_policy, pictures, tower_calls):
+def test_evaluation_keeps_nothing(tiny_policy, pictures):
     step = Step(tiny_policy("qwen2_5_vl"), pictures)
     batch, objective = step.sample(for_update=False)
-    step.actor.train_step(batch, objective)
-    assert len(tower_calls) == 2
+    assert step.policy.kept_prompts.of(batch.prompts) == []
+    assert step.actor.train_step(batch, objective)["prompts_kept"] == 0
+
+
+def test_the_share_of_kept_prompts_is_told_and_their_forward_pass_counts_once(tiny_policy, pictures):
+    step = Step(tiny_policy("qwen2_5_vl"), pictures)
+    counts = {}
+    for for_update in (True, False):
+        batch, objective = step.sample(for_update=for_update)
+        counts[for_update] = step.actor.train_step(batch, objective)
+    assert (counts[True]["prompts_kept"], counts[False]["prompts_kept"]) == (1, 0)
+    prompts = forward_flops(step.policy, batch.prompts, (), ()).total
+    assert counts[False]["flops"] - counts[True]["flops"] == pytest.approx(prompts)
 
 
 def test_a_failed_update_leaves_nothing_behind(tiny_policy, pictures):

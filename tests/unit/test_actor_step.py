@@ -21,7 +21,7 @@ BATCH = make_batch([3, 9, 5], [[4, 0, 7], [2, 2, 9], [5]], tool_tokens=True)
 
 @pytest.fixture(autouse=True)
 def _no_flops_of_a_fake(monkeypatch):
-    monkeypatch.setattr("mmrl.engines.actor.step_flops", lambda policy, batch, *, path: 1.0)
+    monkeypatch.setattr("mmrl.engines.actor.step_flops", lambda policy, batch, **_: 1.0)
 
 
 def make_actor(budget: int = 10_000, *, policy: FakePolicy | None = None, total_steps: int = 10, **options) -> HfActor:
