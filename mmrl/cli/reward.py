@@ -70,6 +70,27 @@ def try_out(
     _print_problems(problems)
 
 
+@app.command("rescore")
+def rescore(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or its name under MMRL_HOME/runs.")],
+    overrides: OverridesArgument = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="NEW.yaml", help="A config, or only its `reward`; the rest is the run's own.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train or eval.")] = "train",
+    steps: Annotated[str | None, typer.Option(help="One step, or a range such as 5:10; all if not given.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Score the responses that a run kept with a changed reward, and show what moved.
+
+    For the total and each part: means before and after, and how many rose and fell. For groups: whose order and best
+    response change, and how many advantages change their sign.
+    """
+    from mmrl.cli.reward_rescore import rescore_run
+
+    rescore_run(run, config, overrides or (), split=split, steps=steps, json=json)
+
+
 def _print_summaries(summaries: Sequence[ProbeSummary]) -> None:
     from mmrl.cli.output import print_table
 

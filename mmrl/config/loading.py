@@ -47,17 +47,28 @@ class LoadedConfig:
         return {leaf.key: leaf.origin for leaf in self.leaves}[key]
 
 
+def load_over(
+    path: str | Path | None, base: Mapping[str, Any], overrides: Sequence[str] = (), *, source: str
+) -> LoadedConfig:
+    """The config `base`, such as a run's own, with the top-level keys of a YAML file in place of its own.
+
+    source: stands for the base in messages. Raises as `load_config` does.
+    """
+    root = from_plain(base, Origin("file", source))
+    assert isinstance(root, MapNode)
+    if path is None:
+        return _load(root, overrides, source=source, folder=Path.cwd())
+    file, own = _read_map(path)
+    root.items |= own.items
+    return _load(root, overrides, source=str(file), folder=file.parent)
+
+
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> LoadedConfig:
     """The config in a YAML file, or in the `config.yaml` of a folder, with overrides such as `optim.lr=1e-6`.
 
     Raises NotFoundError if there is no such file, and ConfigError that lists all that is wrong with it.
     """
-    file = _config_file(Path(path).expanduser())
-    root = read_yaml(_read_text(file), lambda line: Origin("file", f"{file}:{line}"))
-    if root is None:
-        raise ConfigError(f"{file}: the file is empty; a config needs at least name, model.path and data.train")
-    if not isinstance(root, MapNode):
-        raise ConfigError(f"{root.origin}: a config is a map of keys, such as `name: my-run`; got {_kind(root)}")
+    file, root = _read_map(path)
     return _load(root, overrides, source=str(file), folder=file.parent)
 
 
@@ -66,6 +77,16 @@ def build_config(data: Mapping[str, Any], overrides: Sequence[str] = (), *, sour
     root = from_plain(data, Origin("file", source))
     assert isinstance(root, MapNode)
     return _load(root, overrides, source=source, folder=Path.cwd())
+
+
+def _read_map(path: str | Path) -> tuple[Path, MapNode]:
+    file = _config_file(Path(path).expanduser())
+    root = read_yaml(_read_text(file), lambda line: Origin("file", f"{file}:{line}"))
+    if root is None:
+        raise ConfigError(f"{file}: the file is empty; a config needs at least name, model.path and data.train")
+    if not isinstance(root, MapNode):
+        raise ConfigError(f"{root.origin}: a config is a map of keys, such as `name: my-run`; got {_kind(root)}")
+    return file, root
 
 
 def _load(root: MapNode, overrides: Sequence[str], *, source: str, folder: Path) -> LoadedConfig:

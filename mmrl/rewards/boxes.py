@@ -21,7 +21,14 @@ ROUNDING = 1e-9
 _N = r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
 _FOUR = re.compile(rf"[\[(]{_N},{_N},{_N},{_N}[\])]")
 _TWO_BY_TWO = re.compile(rf"[\[(]{_N},{_N}[\])]\s*,?\s*[\[(]{_N},{_N}[\])]")
-_TWO = re.compile(rf"[\[(]{_N},{_N}[\])]|\bx\d*\s*=\s*[\"']?{_N}[\"']?\s*,?\s*\by\d*\s*=\s*[\"']?{_N}[\"']?")
+_IS = r"[\"']?\s*[=:]\s*[\"']?"
+_TWO = re.compile(rf"[\[(]{_N},{_N}[\])]|\bx\d*{_IS}{_N}[\"']?\s*,?\s*[\"']?\by\d*{_IS}{_N}[\"']?")
+_NAMED_FOUR = re.compile(
+    r"[\"']?\s*,?\s*".join(
+        rf"[\"']?\b(?:{names}){_IS}{_N}"
+        for names in (r"x_?1|x_?min|left", r"y_?1|y_?min|top", r"x_?2|x_?max|right", r"y_?2|y_?max|bottom")
+    )
+)
 _ANSWER_TAG = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _EMPTY = re.compile(r"\[\s*\]|(?i:none|no (?:box|object)s?)|没有")
 
@@ -79,14 +86,15 @@ def answer_region(response: str) -> str:
 
 
 def read_boxes(text: str, form: BoxForm, *, pairs: bool = True) -> list[Box]:
-    """Every group of four numbers, `[x1, y1, x2, y2]`, also inside JSON; if there is none and `pairs` is set, every two
-    points in a row, `(x1, y1), (x2, y2)`."""
-    groups = _FOUR.findall(text) or (_TWO_BY_TWO.findall(text) if pairs else [])
+    """Every group of four numbers, `[x1, y1, x2, y2]`, also inside JSON; if there is none and `pairs` is set, four by
+    name, `x1=1, y1=2, x2=3, y2=4`, or every two points in a row, `(x1, y1), (x2, y2)`."""
+    groups = _FOUR.findall(text) or (_NAMED_FOUR.findall(text) or _TWO_BY_TWO.findall(text) if pairs else [])
     return [_box(*map(float, group), form=form) for group in groups]
 
 
 def read_points(text: str) -> list[Point]:
-    """Every pair of numbers that is not part of a group of four: `[x, y]`, `(x, y)`, `x="1" y="2"`."""
+    """Every pair of numbers that is not part of a group of four: `[x, y]`, `(x, y)`, `x="1" y="2"`,
+    `{"x": 1, "y": 2}`."""
     groups = [[float(number) for number in match if number] for match in _TWO.findall(_FOUR.sub(" ", text))]
     return [Point(*group) for group in groups]
 

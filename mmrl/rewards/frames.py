@@ -22,6 +22,13 @@ def unit_scales(config: FramedRewardConfig, sample: Sample) -> tuple[tuple[float
     return _scale(config.frame, config, sample), _scale(config.reference_frame, config, sample)
 
 
+def scales_to_compare(config: FramedRewardConfig, sample: Sample) -> tuple[tuple[float, float], tuple[float, float]]:
+    """The same for boxes, whose overlap is the same in every frame: where both are in one frame, no image is needed."""
+    if config.frame == config.reference_frame:
+        return (1.0, 1.0), (1.0, 1.0)
+    return unit_scales(config, sample)
+
+
 def framed_image(config: FramedRewardConfig, sample: Sample) -> ImageRef:
     """The image that the coordinates are in. Raises RewardFailure where the sample has no such image."""
     images = sample.images

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mmrl.config.reward import IouRewardConfig
 from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
 from mmrl.rewards.boxes import MAX_MATCHED, ROUNDING, Box, answer_region, matched_score, read_boxes, says_none
-from mmrl.rewards.frames import unit_scales
+from mmrl.rewards.frames import scales_to_compare
 
 
 class IouReward(Reward):
@@ -29,7 +29,7 @@ class IouReward(Reward):
         if not gold or not boxes:
             is_right = not gold and not boxes
             return Score(float(is_right), shown, f"{len(boxes)} boxes for {len(gold)}")
-        scale, gold_scale = unit_scales(self._config, item.sample)
+        scale, gold_scale = scales_to_compare(self._config, item.sample)
         total = matched_score(
             [box.scaled(gold_scale) for box in gold],
             [box.scaled(scale) for box in boxes[:MAX_MATCHED]],

@@ -22,6 +22,7 @@ from mmrl.rewards.math_forms import (
 from mmrl.rewards.math_geometry import is_geometry
 from mmrl.rewards.math_words import canonical_words, is_words
 from mmrl.rewards.scale import with_one_unit, with_scale_words
+from mmrl.rewards.units import split_unit
 
 Kind = Literal["value", "ordered", "set", "list", "union", "matrix"]
 
@@ -122,6 +123,10 @@ def read_tidied(text: str) -> MathAnswer:
     return MathAnswer("value", text)
 
 
+def _has_letters(text: str) -> bool:
+    return re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", strip_text_commands(text))) is not None
+
+
 def _is_split(text: str, separator: re.Pattern[str]) -> bool:
     """Whether the separator stands outside all brackets: `\\sum_{k=1}^{n} k` is no equation."""
     return separator.search(text) is not None and len(split_top_level(text, separator)) > 1
@@ -178,8 +183,12 @@ def _split_name(text: str) -> tuple[str | None, str]:
         return None, text
     if _OPERATOR.match(first):
         return None, last
-    if not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", strip_text_commands(first))):
-        return (None, last) if re.search(r"\d", first) else (first.replace(" ", ""), last)
+    if not _has_letters(first):
+        if not re.search(r"\d", first):
+            return first.replace(" ", ""), last  # a name such as \lambda
+        if len(pieces) == 2 and re.fullmatch(r"[a-zA-Z]", last):
+            return last, first
+        return (None, text) if len(pieces) == 2 and _has_letters(last) and not split_unit(last)[1] else (None, last)
     without_indices = _SUBSCRIPT_OR_ARGUMENT.sub("", strip_text_commands(first))
     if re.search(r"\d", without_indices) or first.startswith("-"):
         return (None, text) if len(pieces) == 2 else (None, last)

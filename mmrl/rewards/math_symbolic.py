@@ -45,7 +45,12 @@ def to_sympy(text: str) -> Any | None:
         return None
     in_radians = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     parsed = parse(f"${in_radians}$", _SYNTAX, fallback_mode="no_fallback", parsing_timeout=None)
-    return _with_uniform_symbols(_worked_out(parsed[0])) if parsed else None
+    try:
+        return _with_uniform_symbols(_worked_out(parsed[0])) if parsed else None
+    except MemoryError:
+        raise
+    except Exception:  # SymPy refuses some of what it has read, such as x < i
+        return None
 
 
 def _worked_out(expression: Any) -> Any:

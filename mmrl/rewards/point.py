@@ -7,7 +7,7 @@ import math
 from mmrl.config.reward import PointRewardConfig
 from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
 from mmrl.rewards.boxes import MAX_MATCHED, Box, Point, answer_region, matched_score, read_boxes, read_points
-from mmrl.rewards.frames import framed_image, unit_scales
+from mmrl.rewards.frames import framed_image, scales_to_compare, unit_scales
 
 
 class PointReward(Reward):
@@ -28,7 +28,7 @@ class PointReward(Reward):
         points = read_points(answer_region(item.response))
         if not points:
             return Score(0.0, None, "no point such as [x, y] in the response")
-        scale, gold_scale = unit_scales(self._config, item.sample)
+        scale, gold_scale = (scales_to_compare if boxes else unit_scales)(self._config, item.sample)
         aspect = (1.0, 1.0) if boxes else self._diagonals(item)
         hits = matched_score(
             [target.scaled(gold_scale) for target in gold],

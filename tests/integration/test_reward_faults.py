@@ -90,7 +90,7 @@ def test_exceptions_and_nonsense_leave_the_worker_in_place(single: RewardRunner)
     assert (none.total, none.parts[0].error) == (None, None)
 
 
-def test_a_timeout_ends_neither_this_process_nor_the_pool(single: RewardRunner) -> None:
+def test_r27_a_timeout_ends_neither_this_process_nor_the_pool(single: RewardRunner) -> None:
     server = server_pid(single)
     before, hanging, after = try_out(single, "a", "sleep", "b")
     assert (before.total, hanging.total, after.total) == (1.0, None, 1.0)
@@ -113,13 +113,13 @@ def test_hanging_responses_among_many_are_done_in_bounded_time(runner: RewardRun
     assert [result.total for result in results] == [None if text == "sleep" else 1.0 for text in texts]
 
 
-def test_one_raising_response_of_eight_is_missing_and_the_others_keep_their_places(runner: RewardRunner) -> None:
+def test_r31_one_raising_response_of_eight_is_missing_and_the_others_keep_their_places(runner: RewardRunner) -> None:
     (results,) = runner.score([rollout_group("a", "b", "c", "d", "raise", "e", "f", "g")])
     assert [result.total for result in results] == [1.0] * 4 + [None] + [1.0] * 3
     assert "on sample s, response 4: it raised" in (results[4].parts[0].error or "")
 
 
-def test_the_ceiling_on_failures_stops_the_run(runner: RewardRunner) -> None:
+def test_r31_the_ceiling_on_failures_stops_the_run(runner: RewardRunner) -> None:
     with pytest.raises(RunFailedError, match=r"reward 'score' failed on 2 of 3 responses .*\n- .*no good"):
         runner.score([rollout_group("raise", "raise", "a")])
 
@@ -147,7 +147,7 @@ def test_a_batch_function_loses_its_batch_only(mischief: Path) -> None:
     assert "it took longer than 1.5 s" in errors[12]
 
 
-def test_an_answer_that_cannot_be_worked_out_costs_at_most_its_deadline() -> None:
+def test_r18_r19_an_answer_that_cannot_be_worked_out_costs_at_most_its_deadline() -> None:
     endless = [r"\boxed{(10^9)!}", r"\boxed{\binom{10^{9}}{10^{8}}}"]
     with RewardRunner([MathRewardConfig(timeout_s=2)], RewardRunnerConfig(workers=2)) as runner:
         began = time.monotonic()

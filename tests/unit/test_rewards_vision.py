@@ -169,9 +169,10 @@ def test_a_resized_frame_without_limits_is_refused() -> None:
         IouRewardConfig(frame="resized")
 
 
-def test_boxes_of_a_sample_without_the_image_cannot_be_compared() -> None:
+def test_boxes_in_two_frames_cannot_be_compared_without_the_image() -> None:
     with pytest.raises(RewardFailure, match="the sample has 0 images"):
-        IouReward(IouRewardConfig()).score(item("[1, 2, 3, 4]", "[1, 2, 3, 4]"))
+        IouReward(IouRewardConfig(frame="per_mille")).score(item("[1, 2, 3, 4]", "[1, 2, 3, 4]"))
+    assert IouReward(IouRewardConfig()).score(item("[1, 2, 3, 4]", "[1, 2, 3, 4]")).value == 1.0
 
 
 def test_a_reference_without_boxes_cannot_be_compared_with() -> None:
