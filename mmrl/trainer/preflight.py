@@ -80,7 +80,17 @@ class PreflightReport:
         lines += [f"estimate: {estimate.line}" for estimate in self.estimates]
         lines += [f"reward: {_summary_line(summary)}" for summary in self.rewards]
         lines += [f"problem: {problem}" for problem in self.problems]
-        return [*lines, "placement: " + ", ".join(f"{role} on {where}" for role, where in self.placement.items())]
+        return [*lines, self._placement_line]
+
+    @property
+    def opening_lines(self) -> list[str]:
+        """The most of it, for a run that begins: without figures that only planning needs."""
+        estimates = [f"estimate: {each.line}" for each in self.estimates if each.name in ("time", "memory")]
+        return [*self.lines[:4], *estimates, self._placement_line]
+
+    @property
+    def _placement_line(self) -> str:
+        return "placement: " + ", ".join(f"{role} on {where}" for role, where in self.placement.items())
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -129,9 +139,8 @@ def announce(
     """Tells the report of a run that is about to begin; what its rewards get wrong as warnings."""
     num_rows = config.reward_runner.try_rows if config.kind == "rl" else 0
     report = make_report(config, policy, train, num_held_out, try_out(rewards, train.kept, num_rows=num_rows))
-    for line in report.lines:
-        if not line.startswith("problem: "):
-            say(f"preflight: {line}")
+    for line in report.opening_lines:
+        say(f"preflight: {line}")
     for problem in report.problems:
         warn(f"preflight: {problem}")
     return report

@@ -13,9 +13,13 @@ FUZZ = Path(__file__).with_name("data_fuzz.py")
 
 
 def fuzz(folder: Path, num_examples: int, *, timeout_s: int) -> dict[str, object]:
-    command = [sys.executable, str(FUZZ), str(folder), str(num_examples)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=folder)
+    work, here = folder / "work", folder / "here"
+    work.mkdir()
+    here.mkdir()
+    command = [sys.executable, str(FUZZ), str(work), str(num_examples)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, cwd=here)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert {path.name for path in here.iterdir()} <= {".hypothesis"}
     figures: dict[str, object] = json.loads(done.stdout)
     return figures
 
