@@ -1,0 +1,61 @@
+"""Every algorithm learns, and only from its advantages. The full set writes docs/algorithm-checks.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from learning import warm_model
+from learning_checks import CHECKS, Learning, assert_learned, check_learning, page
+
+from mmrl.algorithms import ALGORITHMS
+
+PAGE = Path(__file__).parents[2] / "docs" / "algorithm-checks.md"
+IN_CI = ("gspo", "rloo")
+"""One that sums what others average, and one whose ratio is of a whole response; grpo has checks of its own."""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("algorithms")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MMRL_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def model(home: Path) -> Path:
+    return warm_model(home, "arithmetic", steps=15)
+
+
+@pytest.fixture(scope="module")
+def results() -> Iterator[dict[str, Learning]]:
+    """What the checks of this session found; written to the manual when all are there."""
+    found: dict[str, Learning] = {}
+    yield found
+    if found.keys() == CHECKS.keys():
+        PAGE.write_text(page(list(found.values())), encoding="utf-8")
+
+
+def test_every_algorithm_has_a_learning_check() -> None:
+    assert CHECKS.keys() == ALGORITHMS.keys()
+
+
+def test_the_page_has_a_row_of_every_algorithm() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [name for name in CHECKS if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize("name", IN_CI)
+def test_a_few_learn_and_do_not_when_advantages_are_shuffled(home: Path, model: Path, name: str) -> None:
+    assert_learned(check_learning(name, model, home))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKS)
+def test_each_learns_and_does_not_when_advantages_are_shuffled(
+    home: Path, model: Path, results: dict[str, Learning], name: str
+) -> None:
+    results[name] = check_learning(name, model, home)
+    assert_learned(results[name])
