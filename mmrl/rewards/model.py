@@ -36,6 +36,7 @@ class ModelReward(Service):
         self._process = ModelProcess(config)
         self._thread: ThreadPoolExecutor | None = None
         self._waiting: list[tuple[RewardItem, Future[Outcome]]] = []
+        self._sent: set[Future[Outcome]] = set()
 
     def open(self) -> None:
         self._process.start()
@@ -52,17 +53,21 @@ class ModelReward(Service):
             self._send()
 
     def close(self) -> None:
-        for _, future in self._waiting:
+        """A pass that still runs is not waited for: its process is killed."""
+        for future in [*(future for _, future in self._waiting), *self._sent]:
             future.cancel()
         self._waiting = []
+        self._process.kill()
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
             self._thread = None
         self._process.close()
+        self._sent = set()
 
     def _send(self) -> None:
         batch, self._waiting = self._waiting[: self._config.batch], self._waiting[self._config.batch :]
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=f"reward-{self._config.part_name}")
+        self._sent |= {future for _, future in batch}
         self._thread.submit(self._score, batch)
 
     def _score(self, batch: Sequence[tuple[RewardItem, Future[Outcome]]]) -> None:
@@ -73,7 +78,9 @@ class ModelReward(Service):
             results = [str(error)] * len(batch)
         ms = (time.perf_counter() - began) * 1000 / len(batch)
         for (_, future), result in zip(batch, results, strict=True):
-            future.set_result(outcome_from(self._read(result), ms=ms))
+            self._sent.discard(future)
+            if future.set_running_or_notify_cancel():
+                future.set_result(outcome_from(self._read(result), ms=ms))
 
     def _read(self, result: float | str) -> Score | RewardFailure:
         if isinstance(result, str):
@@ -133,8 +140,13 @@ class ModelProcess:
         self.close()
         raise RewardFailure(trouble)
 
+    def kill(self) -> None:
+        """End the process, whatever it does; who waits for it hears of its end."""
+        if self._process is not None:
+            self._process.kill()
+
     def close(self) -> None:
-        """End the process; a pass that still runs is not waited for."""
+        """End the process when it has answered what it was asked."""
         if self._process is None or self._connection is None or self._errors is None:
             return
         self._connection.close()

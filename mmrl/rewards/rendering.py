@@ -93,7 +93,7 @@ class HtmlRenderer(Renderer):
     any_addresses = True
 
     def __init__(self, isolation: Isolation) -> None:
-        browser = find_program(_BROWSERS)
+        browser = find_browser()
         if browser is None:
             raise ConfigError(
                 f"reward 'render' with language html needs Chromium, and none of {', '.join(_BROWSERS)} is installed; "
@@ -109,6 +109,11 @@ class HtmlRenderer(Renderer):
 
     def size_of(self, source: str, max_side: int) -> tuple[int, int]:
         return max_side, max_side
+
+
+def find_browser() -> str | None:
+    """The Chromium that renders HTML, if one is installed."""
+    return find_program(_BROWSERS)
 
 
 @cache

@@ -61,6 +61,8 @@ class StagedReward(Service):
         if self._thread is not None:
             self._thread.shutdown()
             self._thread = None
+            for inner in self._inner:
+                inner.close()
 
     def _score_all(self, waiting: Sequence[tuple[RewardItem, Future[Outcome]]]) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from mmrl.errors import MmrlError, ModelError
 from mmrl.models.reward_model import RewardModel, load_reward_model, save_reward_model
 from mmrl.models.scorers import Scorer, load_scorer
 from mmrl.models.tiny_tokenizer import train_tokenizer
-from mmrl.rewards import RewardRunner
+from mmrl.rewards import RewardItem, RewardRunner
+from mmrl.rewards.model import ModelReward
 from mmrl.types import ImagePart, ImageRef, Message, RewardResult, Sample, TextPart
 
 WORDS = "what is the digit in image ? answer : it shows a seven and eight that very bright"
@@ -309,3 +311,16 @@ def test_models_that_cannot_score_as_asked_are_refused(causal: Path, settings: d
 def test_a_model_without_a_head_is_refused_before_the_run(tiny_model: Callable[..., Path]) -> None:
     with pytest.raises(ModelError, match=r"reward 'model': model .* gives no scores: it is Qwen2ForCausalLM"):
         RewardRunner([ModelRewardConfig(path=str(tiny_model("qwen2")), device="cpu")], RewardRunnerConfig())
+
+
+def test_closing_waits_for_no_pass_and_leaves_no_process(deberta: Path) -> None:
+    reward = ModelReward(ModelRewardConfig(path=str(deberta), device="cpu", batch=1))
+    reward.open()
+    (process,) = psutil.Process().children()
+    process.suspend()
+    futures = reward.submit([RewardItem(sample("what ?"), "seven") for _ in range(3)])
+    began = time.monotonic()
+    reward.close()
+    assert time.monotonic() - began < 5
+    assert all(future.cancelled() for future in futures)
+    assert not process.is_running()

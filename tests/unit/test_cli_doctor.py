@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 from mmrl.cli import doctor
 from mmrl.cli.app import main
 from mmrl.cli.checks import Check, abilities, machine, packages
+from mmrl.errors import ConfigError
 
 
 def test_required_packages_are_held_against_their_versions() -> None:
@@ -231,3 +232,23 @@ def test_a_failure_ends_in_1(capsys: pytest.CaptureFixture[str], monkeypatch: py
         "detail": "not installed",
         "fix": "pip install torch",
     }
+
+
+def test_a_system_without_namespaces_is_a_warning_with_what_to_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(isolation: str) -> None:
+        raise ConfigError("this system allows no namespaces (why); allow them")
+
+    monkeypatch.setattr("mmrl.rewards.sandbox.Sandbox", refused)
+    check = abilities.check_sandbox()
+    assert (check.status, check.fix) == ("warn", "allow them")
+    assert check.detail == "will not work as they should: this system allows no namespaces (why)"
+
+
+@pytest.mark.parametrize(("browser", "detail"), [(None, "not possible"), ("/usr/bin/chromium", "works, with /usr/bin")])
+def test_a_browser_is_told_or_what_to_install(
+    browser: str | None, detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mmrl.rewards.rendering.find_browser", lambda: browser)
+    check = abilities.check_browser()
+    assert check.status == "ok"
+    assert detail in check.detail

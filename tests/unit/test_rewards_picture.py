@@ -94,7 +94,7 @@ def test_pictures_are_fitted_in_proportion_and_laid_on_white() -> None:
 
 
 def test_html_without_a_browser_is_refused_with_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendering, "find_program", lambda names: None)
+    monkeypatch.setattr(rendering, "find_browser", lambda: None)
     with pytest.raises(ConfigError, match="install the Debian package chromium, or render svg"):
         rendering.HtmlRenderer("auto")
 

@@ -13,14 +13,17 @@ from typing import Any, get_args
 from mmrl.cli.checks import Check, Status
 from mmrl.cli.checks.machine import cpu_features, usable_cores
 from mmrl.cli.checks.packages import installed_version
+from mmrl.errors import ConfigError
 
 _FAST_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 _IMPORT_TIMEOUT_S = 120
 
 
 def check_abilities() -> list[Check]:
-    """Training on each device and in each precision, the rollout engines, the trackers, the model hub."""
-    return [*check_training(), check_engine_hf(), check_engine_vllm(), *check_trackers(), check_hub()]
+    """Training on each device and in each precision, the rollout engines, rewards that run what a policy wrote, the
+    trackers, the model hub."""
+    engines = [check_engine_hf(), check_engine_vllm()]
+    return [*check_training(), *engines, check_sandbox(), check_browser(), *check_trackers(), check_hub()]
 
 
 def check_training() -> list[Check]:
@@ -77,6 +80,31 @@ def check_engine_vllm() -> Check:
         fix = "install a vllm that fits this torch and device, or keep rollout.engine=hf"
         return _check(name, "warn", f"will not work: vllm {version} cannot be imported: {problem}", fix)
     return _check(name, "ok", f"vllm {version} can be imported")
+
+
+def check_sandbox() -> Check:
+    """Whether programs of the reward code get namespaces of their own. One is run to find out."""
+    from mmrl.rewards.sandbox import Sandbox
+
+    name = "rewards code and render"
+    try:
+        Sandbox("namespaces")
+    except ConfigError as error:
+        problem, _, fix = str(error).partition("; ")
+        return _check(name, "warn", f"will not work as they should: {problem}", fix)
+    return _check(name, "ok", "programs run in namespaces of their own")
+
+
+def check_browser() -> Check:
+    from mmrl.rewards.rendering import find_browser
+
+    browser = find_browser()
+    name = "reward render of HTML"
+    if browser is None:
+        return _check(
+            name, "ok", "not possible: no Chromium is installed (the Debian package chromium); SVG needs none"
+        )
+    return _check(name, "ok", f"works, with {browser}")
 
 
 def check_trackers() -> list[Check]:
