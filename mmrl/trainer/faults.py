@@ -8,8 +8,10 @@ attempt-2/faults/step-000007/
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import torch
 
 from mmrl.batch import GroupBatch, PreparedImage, PreparedPrompt
 from mmrl.engines.finite import Learner, NotFiniteError
-from mmrl.errors import DataError, NotFoundError
+from mmrl.errors import DataError, NotFoundError, RunFailedError
 from mmrl.trainer.checkpoint_folder import fsync_folder
 from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.snapshot import Snapshots
@@ -62,8 +64,8 @@ def write_fault(error: NotFiniteError, step: int, *, snapshots: Snapshots, recor
         fault = replace(fault, has_checkpoint=_write_checkpoint(folder, step, snapshots, recorder))
         (folder / FAULT_FILE).write_text(json.dumps({"schema_version": 1, **asdict(fault)}, indent=1))
         fsync_folder(folder)
-    except (OSError, RuntimeError) as failure:
-        recorder.warn(f"the batch of the fault could not be written to {folder}: {failure}")
+    except Exception as failure:
+        _say(recorder, f"the batch of the fault could not be written to {folder}: {failure}")
         return None
     return folder / FAULT_FILE
 
@@ -90,10 +92,18 @@ def _write_checkpoint(folder: Path, step: int, snapshots: Snapshots, recorder: R
     try:
         snapshot = snapshots.take(step, state={"prompts": None, "best": None, "model": {}}, metrics={})
         snapshots.write(snapshot, folder / CHECKPOINT_FOLDER)
-    except (OSError, RuntimeError) as failure:
-        recorder.warn(
+    except Exception as failure:
+        shutil.rmtree(folder / CHECKPOINT_FOLDER, ignore_errors=True)
+        _say(
+            recorder,
             f"the weights of the fault could not be written to {folder}: {failure}; a replay takes those of the "
-            "checkpoint before it"
+            "checkpoint before it",
         )
         return False
     return True
+
+
+def _say(recorder: Recorder, text: str) -> None:
+    """A warning, as long as the disk takes one."""
+    with contextlib.suppress(RunFailedError):
+        recorder.warn(text)

@@ -1,7 +1,6 @@
 """A run that is cut and goes on is the run that was never cut."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -16,7 +15,6 @@ from mmrl.config import dump_yaml
 from mmrl.errors import ConflictError, RunFailedError
 from mmrl.runs.reader import RunReader
 from mmrl.trainer.checkpoint_folder import find_fault
-from mmrl.trainer.resume import newest_whole_checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -69,34 +67,6 @@ def test_the_first_start_says_that_it_starts_fresh(home: Path, model: Path):
     run(config(model, 2), home / "fresh")
     messages = [event.fields.get("message", "") for event in RunReader(home / "fresh").events()]
     assert any("starts fresh" in message for message in messages)
-
-
-@pytest.mark.parametrize("damage", ["no manifest", "short shard", "changed byte", "leftover temporary"])
-def test_a_damaged_checkpoint_is_passed_over_and_named(home: Path, model: Path, damage: str):
-    folder = home / f"damaged-{damage.replace(' ', '-')}"
-    run(config(model, 4), folder)
-    newest = folder / "checkpoints" / "step-000004"
-    shard = newest / "model" / "model.safetensors"
-    said: list[str] = []
-    if damage == "no manifest":
-        (newest / "manifest.json").unlink()
-    elif damage == "short shard":
-        shard.write_bytes(shard.read_bytes()[:-100])
-    elif damage == "changed byte":
-        content = bytearray(shard.read_bytes())
-        content[-1] ^= 1
-        shard.write_bytes(bytes(content))
-    else:
-        shutil.copytree(newest, newest.with_name(".step-000006.1.tmp"))
-
-    point = newest_whole_checkpoint(folder, say=said.append)
-
-    assert point is not None
-    if damage == "leftover temporary":
-        assert (point.step, said) == (4, [])
-    else:
-        assert point.step == 2
-        assert "step-000004 is passed over" in said[0]
 
 
 def test_a_checkpoint_knows_the_hash_of_every_file(home: Path, model: Path):
