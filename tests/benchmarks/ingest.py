@@ -158,7 +158,9 @@ def measured(name: str, path: Path, processes: int) -> dict[str, float]:
             output, _ = process.communicate()
         if process.returncode:
             raise SystemExit(f"{name} failed with exit code {process.returncode}")
-    return {"seconds": float(output), "memory_mb": memory.most_bytes / 2**20}
+    figures = {"seconds": float(output), "memory_mb": memory.most_bytes / 2**20}
+    print(f"{name} of {path.stat().st_size / 2**20:,.0f} MiB: {figures}", file=sys.stderr)
+    return figures
 
 
 class _Memory:
