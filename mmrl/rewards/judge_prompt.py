@@ -80,8 +80,8 @@ def messages(
     parts.append(_text("\n".join([_begin("RESPONSE", code), question.response, _end("RESPONSE", code)])))
     parts.append(_text(_how_to_reply(config, code)))
     has_images = any(part["type"] == "image_url" for part in parts)
-    content: Any = parts if has_images else "\n".join(part["text"] for part in parts)
-    return [{"role": "system", "content": _instructions(config, code)}, {"role": "user", "content": content}]
+    asked: Any = parts if has_images else "\n".join(part["text"] for part in parts)
+    return [{"role": "system", "content": _instructions(config, code)}, {"role": "user", "content": asked}]
 
 
 def response_format(config: JudgeRewardConfig) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from mmrl.config.reward import ModelRewardConfig
 from mmrl.errors import ModelError
 from mmrl.rewards.base import RewardFailure, RewardItem, Score
 from mmrl.rewards.outcome import Outcome, outcome_from
-from mmrl.rewards.service import Service
+from mmrl.rewards.service import Asked, Service, Waiting
 
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from mmrl.engines.reward_model import serve; "
@@ -35,28 +35,23 @@ class ModelReward(Service):
         self._config = config
         self._process = ModelProcess(config)
         self._thread: ThreadPoolExecutor | None = None
-        self._waiting: list[tuple[RewardItem, Future[Outcome]]] = []
+        self._waiting = Waiting(config.batch, self._send)
         self._sent: set[Future[Outcome]] = set()
 
     def open(self) -> None:
         self._process.start()
 
     def submit(self, items: Sequence[RewardItem]) -> list[Future[Outcome]]:
-        futures: list[Future[Outcome]] = [Future() for _ in items]
-        self._waiting += zip(items, futures, strict=True)
-        while len(self._waiting) >= self._config.batch:
-            self._send()
-        return futures
+        return self._waiting.add(items)
 
     def flush(self) -> None:
-        if self._waiting:
-            self._send()
+        self._waiting.flush()
 
     def close(self) -> None:
         """A pass that still runs is not waited for: its process is killed."""
-        for future in [*(future for _, future in self._waiting), *self._sent]:
+        self._waiting.cancel()
+        for future in list(self._sent):
             future.cancel()
-        self._waiting = []
         self._process.kill()
         if self._thread is not None:
             self._thread.shutdown(cancel_futures=True)
@@ -64,13 +59,12 @@ class ModelReward(Service):
         self._process.close()
         self._sent = set()
 
-    def _send(self) -> None:
-        batch, self._waiting = self._waiting[: self._config.batch], self._waiting[self._config.batch :]
+    def _send(self, batch: Sequence[Asked]) -> None:
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix=f"reward-{self._config.part_name}")
         self._sent |= {future for _, future in batch}
         self._thread.submit(self._score, batch)
 
-    def _score(self, batch: Sequence[tuple[RewardItem, Future[Outcome]]]) -> None:
+    def _score(self, batch: Sequence[Asked]) -> None:
         began = time.perf_counter()
         try:
             results = self._process.ask([(item.sample, item.response) for item, _ in batch])

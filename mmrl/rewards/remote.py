@@ -13,6 +13,7 @@ from mmrl.rewards.base import RewardFailure, RewardItem
 from mmrl.rewards.function import read_or_fail
 from mmrl.rewards.http_service import HttpService
 from mmrl.rewards.outcome import Outcome, outcome_from
+from mmrl.rewards.service import Asked, Waiting
 from mmrl.types import ImageRef
 
 SCHEMA_VERSION = 1
@@ -24,30 +25,19 @@ class RemoteReward(HttpService):
     def __init__(self, config: RemoteRewardConfig) -> None:
         super().__init__(config)
         self._config = config
-        self._waiting: list[tuple[RewardItem, Future[Outcome]]] = []
+        self._waiting = Waiting(config.batch, lambda batch: self.loop.submit(self._ask(batch)))
 
     def submit(self, items: Sequence[RewardItem]) -> list[Future[Outcome]]:
-        futures: list[Future[Outcome]] = [Future() for _ in items]
-        self._waiting += zip(items, futures, strict=True)
-        while len(self._waiting) >= self._config.batch:
-            self._send()
-        return futures
+        return self._waiting.add(items)
 
     def flush(self) -> None:
-        if self._waiting:
-            self._send()
+        self._waiting.flush()
 
     def close(self) -> None:
-        for _, future in self._waiting:
-            future.cancel()
-        self._waiting = []
+        self._waiting.cancel()
         super().close()
 
-    def _send(self) -> None:
-        batch, self._waiting = self._waiting[: self._config.batch], self._waiting[self._config.batch :]
-        self.loop.submit(self._ask(batch))
-
-    async def _ask(self, batch: Sequence[tuple[RewardItem, Future[Outcome]]]) -> None:
+    async def _ask(self, batch: Sequence[Asked]) -> None:
         try:
             outcomes = await self._outcomes([item for item, _ in batch])
         except BaseException:

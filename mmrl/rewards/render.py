@@ -65,7 +65,7 @@ class RenderReward(Reward):
             picture = self._render(source, target.size)
         except RenderTrouble as trouble:
             return Score(0.0, source, f"it cannot be rendered: {trouble}")
-        values = {name: MEASURES[name](picture, target) for name in self._config.measures}
+        values: dict[str, float] = {name: MEASURES[name](picture, target) for name in self._config.measures}
         if self._config.over_blank:
             values = {name: over_blank(value, MEASURES[name], target) for name, value in values.items()}
         notes = ", ".join(f"{name} {value:.3f}" for name, value in values.items())

@@ -7,7 +7,7 @@ The runner hands them responses as these come in and goes on; each response has 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Protocol
 
@@ -46,6 +46,37 @@ class Service(Reward):
         if outcome.error is not None:
             raise RewardFailure(outcome.error)
         return Score(outcome.value, outcome.extracted, outcome.explanation, outcome.extras)
+
+
+Asked = tuple[RewardItem, Future[Outcome]]
+"""A response, and where its outcome goes."""
+
+
+class Waiting:
+    """Responses that wait until they fill a batch, or until no more come. batch: None waits for the latter alone."""
+
+    def __init__(self, batch: int | None, send: Callable[[list[Asked]], None]) -> None:
+        self._batch = batch
+        self._send = send
+        self._asked: list[Asked] = []
+
+    def add(self, items: Sequence[RewardItem]) -> list[Future[Outcome]]:
+        futures: list[Future[Outcome]] = [Future() for _ in items]
+        self._asked += zip(items, futures, strict=True)
+        while self._batch is not None and len(self._asked) >= self._batch:
+            full, self._asked = self._asked[: self._batch], self._asked[self._batch :]
+            self._send(full)
+        return futures
+
+    def flush(self) -> None:
+        asked, self._asked = self._asked, []
+        if asked:
+            self._send(asked)
+
+    def cancel(self) -> None:
+        for _, future in self._asked:
+            future.cancel()
+        self._asked = []
 
 
 class Stream(Protocol):

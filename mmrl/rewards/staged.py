@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mmrl.config.reward import RewardBase
 from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
 from mmrl.rewards.outcome import Outcome, outcome_from
-from mmrl.rewards.service import Service
+from mmrl.rewards.service import Asked, Service, Waiting
 
 if TYPE_CHECKING:
     from mmrl.rewards.runner import RewardRunner
@@ -38,24 +38,17 @@ class StagedReward(Service):
             return self._inner[-1]
 
         self._combination = combine(config, build)
-        self._waiting: list[tuple[RewardItem, Future[Outcome]]] = []
+        self._waiting = Waiting(None, self._send)
         self._thread: ThreadPoolExecutor | None = None
 
     def submit(self, items: Sequence[RewardItem]) -> list[Future[Outcome]]:
-        futures: list[Future[Outcome]] = [Future() for _ in items]
-        self._waiting += zip(items, futures, strict=True)
-        return futures
+        return self._waiting.add(items)
 
     def flush(self) -> None:
-        if self._waiting:
-            self._thread = self._thread or ThreadPoolExecutor(1)
-            self._thread.submit(self._score_all, self._waiting)
-            self._waiting = []
+        self._waiting.flush()
 
     def close(self) -> None:
-        for _, future in self._waiting:
-            future.cancel()
-        self._waiting = []
+        self._waiting.cancel()
         for inner in self._inner:
             inner.close()
         if self._thread is not None:
@@ -64,7 +57,11 @@ class StagedReward(Service):
             for inner in self._inner:
                 inner.close()
 
-    def _score_all(self, waiting: Sequence[tuple[RewardItem, Future[Outcome]]]) -> None:
+    def _send(self, waiting: Sequence[Asked]) -> None:
+        self._thread = self._thread or ThreadPoolExecutor(1)
+        self._thread.submit(self._score_all, waiting)
+
+    def _score_all(self, waiting: Sequence[Asked]) -> None:
         try:
             while waiting:
                 waiting = [pair for pair in waiting if not self._settle(*pair)]
