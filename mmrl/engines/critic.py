@@ -28,6 +28,8 @@ class HfCritic:
 
     def __init__(self, model: ValueModel, config: CriticConfig, train: TrainConfig, *, total_steps: int) -> None:
         self.model = model.eval()
+        if train.gradient_checkpointing:
+            model.body.checkpoint_gradients()
         self._value_clip = config.value_clip
         self._train = train
         self._updates = Updates(

@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 LR = 1e-5
-MICRO_BATCH_TOKENS = 2600
+MICRO_BATCH_TOKENS = 1800
 
 
 @dataclass(frozen=True)

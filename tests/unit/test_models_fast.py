@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from mmrl.models.fast import make_fast
-from mmrl.models.fast.functions import attend_within, can_use_onednn, linear, rms_norm, rotate
+from mmrl.models.fast.functions import attend_within, can_use_onednn, gated_linear, linear, rms_norm, rotate
 
 
 def plain_rms_norm(x, weight, eps=1e-6):
@@ -39,6 +39,13 @@ def test_a_linear_map_is_that_of_torch_with_and_without_bias():
     x, weight, bias = torch.randn(3, 5, 16), torch.randn(8, 16), torch.randn(8)
     assert_same(linear, functional.linear, x, weight, bias)
     assert_same(lambda a, b: linear(a, b, None), functional.linear, x, weight)
+
+
+def test_a_gated_linear_map_is_the_formula():
+    gate, up, weight, bias = torch.randn(3, 5, 16), torch.randn(3, 5, 16), torch.randn(8, 16), torch.randn(8)
+    assert_same(
+        gated_linear, lambda g, u, w, b: functional.linear(functional.silu(g) * u, w, b), gate, up, weight, bias
+    )
 
 
 def test_gradients_are_only_computed_where_they_are_asked_for():

@@ -33,6 +33,11 @@ def can_use_onednn(x: Tensor, weight: Tensor) -> bool:
     )
 
 
+def gated_linear(gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """linear(silu(gate) · up) (SwiGLU, arXiv 2002.05202), of which only gate and up are kept for the backward pass."""
+    return _GatedLinear.apply(gate, up, weight, bias)  # type: ignore[no-any-return]
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """weight · x / sqrt(mean(x²) + eps) over the last axis (arXiv 1910.07467)."""
     return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return]
@@ -65,6 +70,28 @@ class _Linear(torch.autograd.Function):
             rows.t() @ x.reshape(-1, x.shape[-1]) if needs_weight else None,
             rows.sum(0) if needs_bias else None,
         )
+
+
+class _GatedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(gate, up, weight)
+        return _product(functional.silu(gate).mul_(up), weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Computing silu again takes a hundredth of the products' time and spares two of the widest tensors."""
+        gate, up, weight = ctx.saved_tensors
+        rows = grad.reshape(-1, grad.shape[-1])
+        active = functional.silu(gate)
+        grad_weight = None
+        if ctx.needs_input_grad[2]:
+            grad_weight = rows.t() @ (active * up).reshape(-1, up.shape[-1])
+        grad_hidden = _product(rows, weight.t(), None).view(up.shape)
+        grad_up = active.mul_(grad_hidden)
+        grad_gate = torch.ops.aten.silu_backward(grad_hidden.mul_(up), gate)
+        return grad_gate, grad_up, grad_weight, rows.sum(0) if ctx.needs_input_grad[3] else None
 
 
 class _RmsNorm(torch.autograd.Function):

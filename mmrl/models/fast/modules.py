@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from mmrl.models.attention import attend
-from mmrl.models.fast.functions import attend_within, can_use_onednn, linear, rms_norm, rotate
+from mmrl.models.fast.functions import attend_within, can_use_onednn, gated_linear, linear, rms_norm, rotate
 
 
 def make_fast(model: nn.Module) -> None:
@@ -44,6 +44,16 @@ class FastRmsNorm(nn.Module):
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return rms_norm(hidden_states, self.weight, self.variance_epsilon)
+
+
+class FastGatedMlp(nn.Module):
+    """down(silu(gate(x)) · up(x))."""
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        gate, up, down = self.gate_proj(x), self.up_proj(x), self.down_proj
+        if can_use_onednn(gate, down.weight):
+            return gated_linear(gate, up, down.weight, down.bias)
+        return down(nn.functional.silu(gate) * up)  # type: ignore[no-any-return]
 
 
 class FastLanguageAttention(nn.Module):
@@ -91,6 +101,8 @@ def _behaviour_for(module: nn.Module) -> type[nn.Module] | None:
         return FastLinear
     if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
         return FastRmsNorm
+    if {"gate_proj", "up_proj", "down_proj"} <= parts.keys() and type(module.act_fn).__name__.startswith("SiLU"):
+        return FastGatedMlp
     if {"q_proj", "k_proj", "v_proj", "o_proj"} <= parts.keys() and hasattr(module, "layer_idx"):
         return FastLanguageAttention
     if {"qkv", "proj"} <= parts.keys() and hasattr(module, "num_heads"):
