@@ -18,6 +18,9 @@ GRPO_STEPS = {
     "16 prompts x 8, 224 px, 64 new tokens": ["--image-px", "224", "--prompts", "16", "--new-tokens", "64"],
     "4 prompts x 8, 448 px, 16 new tokens": ["--image-px", "448", "--prompts", "4", "--new-tokens", "16"],
     "the same, vision frozen": ["--image-px", "448", "--prompts", "4", "--new-tokens", "16", "--freeze", "vision"],
+    "the same, frozen, images seen before": [
+        *("--image-px", "448", "--prompts", "4", "--new-tokens", "16", "--freeze", "vision", "--seen"),
+    ],
     "text only, 8 prompts x 16, 128 new tokens": [
         *("--image-px", "0", "--prompts", "8", "--group", "16", "--new-tokens", "128"),
     ],
@@ -25,9 +28,11 @@ GRPO_STEPS = {
 
 HEADER = """# Benchmarks
 
-`make bench` writes this page. Each row is one run of `tests/benchmarks/grpo_step.py`: one GRPO step (sampling, rewards,
-update) of mmrl and of TRL's `GRPOTrainer` on the same 16.5 M parameter Qwen2.5-VL, images, batch and response lengths,
-in float32 on two threads, each in processes of its own, turn about. TRL counts at its fastest micro-batch size.
+`make bench` writes this page. Quote its ratios, not its seconds: those depend on the machine and on what else runs.
+
+Each row is one run of `tests/benchmarks/grpo_step.py`: one GRPO step (sampling, rewards, update) of mmrl and of TRL's
+`GRPOTrainer` on the same 16.5 M parameter Qwen2.5-VL, images, batch and response lengths, in float32 on two threads,
+each in processes of its own, turn about. TRL counts at its fastest micro-batch size.
 
 """
 
@@ -35,13 +40,15 @@ in float32 on two threads, each in processes of its own, turn about. TRL counts 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", default="3", help="timed steps of each process")
-    parser.add_argument("--json", action="store_true", help="print the reports instead of writing the page")
+    parser.add_argument("--trl-micro-batches", nargs="*", default=[], help="only these, not 8, 32 and all rows")
+    parser.add_argument("--json", action="store_true", help="print the GRPO reports instead of writing the page")
     options = parser.parse_args()
-    reports = {name: run(arguments, options.steps) for name, arguments in GRPO_STEPS.items()}
+    more = ["--trl-micro-batches", *options.trl_micro_batches] if options.trl_micro_batches else []
+    reports = {name: run([*arguments, *more], options.steps) for name, arguments in GRPO_STEPS.items()}
     if options.json:
         print(json.dumps(reports, indent=1))
     else:
-        DOCS.write_text(HEADER + table(reports) + rewards() + ingest() + machine())
+        DOCS.write_text(HEADER + table(reports) + shares() + growth() + rewards() + ingest() + machine())
         print(f"wrote {DOCS}", file=sys.stderr)
 
 
@@ -58,6 +65,19 @@ def table(reports: dict[str, dict]) -> str:
         seconds = f"{report['mmrl_seconds']:.2f} | {report['trl_seconds'][best]:.2f} (micro-batch {best})"
         lines.append(f"| {name} | {seconds} | {report['speedup']:.2f} | {report['memory_ratio']:.0%} |")
     return "\n".join(lines) + "\n"
+
+
+def shares() -> str:
+    """How near update and sampling come to the machine's matrix products."""
+    title = "The first row's update and sampling as shares of the matrix peak (`tests/benchmarks/update_share.py`):"
+    return printed(title, "update_share.py")
+
+
+def growth() -> str:
+    """Time and memory against images, group size, response length and model size, with their curves."""
+    title = "How a step grows (`tests/benchmarks/growth.py`; 1 is as fast as its operations):"
+    curves = DOCS.with_name("growth.svg")
+    return printed(title, "growth.py", "--plot", str(curves)) + f"\n![Growth of time and memory]({curves.name})\n"
 
 
 def rewards() -> str:
