@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from mmrl import user_code
+from mmrl.config.reward_base import Normalisation
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -20,6 +21,7 @@ class FunctionOptions:
     batch: int | None = None
     timeout_s: float = 10.0
     isolated: bool = True
+    normalise: Normalisation = "none"
 
 
 def reward(
@@ -29,6 +31,7 @@ def reward(
     batch: int | None = None,
     timeout_s: float = 10.0,
     isolated: bool = True,
+    normalise: Normalisation = "none",
 ) -> Callable[[Function], Function]:
     """Decorator of a reward function that is passed from Python.
 
@@ -38,10 +41,12 @@ def reward(
     timeout_s: seconds for one response (for a batch as many times that as it has); then it counts as failed.
     isolated: run in another process under the deadline. False runs it in the calling process, where it may use what
         lives there (a model on the GPU); there nothing can stop it if it hangs.
+    normalise: how its values are brought to a scale before the weight in training, as in a config.
     """
 
     def mark(function: Function) -> Function:
-        function.mmrl_options = FunctionOptions(weight, name, batch, timeout_s, isolated)  # type: ignore[attr-defined]
+        options = FunctionOptions(weight, name, batch, timeout_s, isolated, normalise)
+        function.mmrl_options = options  # type: ignore[attr-defined]
         return function
 
     return mark

@@ -76,9 +76,10 @@ def part_of_function(function: Callable[..., Any]) -> Part:
     own_name = str(getattr(function, "__name__", type(function).__name__))
     name = options.name or own_name.replace("<lambda>", "function")
     label = f"reward '{name}'"
+    part = Part(name, options.weight, label, normalise=options.normalise)
     here = UserFunction(function, repr(name), batch=options.batch)
     if not options.isolated:
-        return Part(name, options.weight, label, local=here)
+        return replace(part, local=here)
     try:
         source = RewardSource.from_function(function, repr(name), batch=options.batch)
     except Exception as error:
@@ -86,8 +87,8 @@ def part_of_function(function: Callable[..., Any]) -> Part:
             "%s cannot be sent to another process (%s: %s); it runs in this one, where nothing stops it if it hangs",
             label, type(error).__name__, error,
         )  # fmt: skip
-        return Part(name, options.weight, label, local=here)
-    return Part(name, options.weight, label, source=source, deadline_s=options.timeout_s, batch=options.batch or 1)
+        return replace(part, local=here)
+    return replace(part, source=source, deadline_s=options.timeout_s, batch=options.batch or 1)
 
 
 def check_names(parts: Sequence[Part]) -> None:

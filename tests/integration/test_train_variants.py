@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from mmrl.cli.checkpoint import app as checkpoint_app
 from mmrl.config import RunConfig, build_config
 from mmrl.errors import DataError
+from mmrl.rewards.runner import RewardRunner
 from mmrl.runs.reader import RunReader
 from mmrl.trainer import train
 
@@ -160,3 +161,24 @@ def test_speed_is_that_of_the_step_and_not_of_the_evaluation_after_it(home: Path
     values = RunReader(result.run_dir).metrics()[-1].values
     expected = values["response/num_tokens"] / values["timing_s/rollout"]
     assert values["perf/rollout_tokens_per_s"] == pytest.approx(expected)
+
+
+def test_scoring_while_others_are_sampled_gives_the_same_run(
+    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waves of one group: the reward of the first is computed while the others are sampled, or all at the end."""
+    both = "reward=[{type: math, normalise: running}, {type: format, pattern: '.*4.*', weight: 0.5, normalise: group}]"
+    settings = config(model, both, "rollout.max_batch_rows=4", "rollout.temperature=1.3")
+    streamed = run(settings, home / "runs" / "streamed")
+    monkeypatch.setattr(RewardRunner, "start", lambda self, group: None)
+    waited = run(settings, home / "runs" / "waited")
+
+    def kept(run_dir: Path) -> list[tuple[float | None, float | None, list[float | None]]]:
+        reader = RunReader(run_dir)
+        groups = [group for step in reader.steps("train") for group in reader.sample_groups(step, "train")]
+        rows = [response for group in groups for response in group.responses]
+        return [(row.reward, row.advantage, [part.scaled for part in row.parts]) for row in rows]
+
+    assert kept(streamed.run_dir) == kept(waited.run_dir)
+    assert len(kept(streamed.run_dir)) == 2 * 4 * 4
+    assert any(scaled[0] is not None for _, _, scaled in kept(streamed.run_dir))
