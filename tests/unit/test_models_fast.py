@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from mmrl.models.fast import make_fast
-from mmrl.models.fast.functions import attend_within, can_use_onednn, gated_linear, linear, rms_norm, rotate
+from mmrl.models.fast.functions import attend_within, can_use_onednn, gated, gated_linear, linear, rms_norm, rotate
 
 
 def plain_rms_norm(x, weight, eps=1e-6):
@@ -87,6 +87,17 @@ def test_a_rotation_is_the_formula_and_keeps_lengths():
     cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
     assert_same(lambda t: rotate(t, cos, sin), lambda t: plain_rotation(t, cos.double(), sin.double()), x)
     assert torch.allclose(rotate(x, cos, sin).norm(dim=-1), x.norm(dim=-1), atol=1e-5)
+
+
+def test_without_gradients_the_results_are_the_same():
+    model = torch.nn.ModuleDict({name: torch.nn.Linear(16, 24) for name in ("gate", "up")})
+    x, weight, angles = torch.randn(5, 16), torch.randn(16), torch.randn(5, 8)
+    cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
+    with torch.no_grad():
+        assert torch.allclose(gated(x, model["gate"], model["up"]), functional.silu(model["gate"](x)) * model["up"](x))
+        assert torch.allclose(rms_norm(x, weight, 1e-6), plain_rms_norm(x, weight), atol=1e-5)
+        assert torch.allclose(rotate(x, cos, sin), plain_rotation(x, cos, sin), atol=1e-6)
+        assert torch.allclose(linear(x, model["up"].weight, None), x @ model["up"].weight.t(), atol=1e-5)
 
 
 def test_a_rotation_keeps_the_type_of_its_input():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
@@ -18,6 +18,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     With the shapes of training on two cores: 120 GFLOP/s where the default, MKL, has 97.
     """
+    if not torch.is_grad_enabled():
+        return _product(x, weight, bias)
     return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return]
 
 
@@ -33,6 +35,13 @@ def can_use_onednn(x: Tensor, weight: Tensor) -> bool:
     )
 
 
+def gated(x: Tensor, gate: nn.Linear, up: nn.Linear) -> Tensor:
+    """silu(gate(x)) · up(x) without gradients, silu and product done while oneDNN writes the results."""
+    active = torch.ops.mkldnn._linear_pointwise(x, gate.weight, gate.bias, "swish", [], "")
+    product: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, active, up.weight, up.bias, "mul")
+    return product
+
+
 def gated_linear(gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """linear(silu(gate) · up) (SwiGLU, arXiv 2002.05202), of which only gate and up are kept for the backward pass."""
     return _GatedLinear.apply(gate, up, weight, bias)  # type: ignore[no-any-return]
@@ -40,11 +49,15 @@ def gated_linear(gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """weight · x / sqrt(mean(x²) + eps) over the last axis (arXiv 1910.07467)."""
+    if not torch.is_grad_enabled() and x.dtype == weight.dtype:
+        return functional.rms_norm(x, (x.shape[-1],), weight, eps)
     return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return]
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x · cos + rotate_half(x) · sin (RoPE, arXiv 2104.09864); cos and sin broadcast to x, their halves are equal."""
+    if not torch.is_grad_enabled():
+        return _turn(x, cos, sin, 1.0)
     return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return]
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from mmrl.models.attention import attend
-from mmrl.models.fast.functions import attend_within, can_use_onednn, gated_linear, linear, rms_norm, rotate
+from mmrl.models.fast.functions import attend_within, can_use_onednn, gated, gated_linear, linear, rms_norm, rotate
 
 
 def make_fast(model: nn.Module) -> None:
@@ -47,13 +48,17 @@ class FastRmsNorm(nn.Module):
 
 
 class FastGatedMlp(nn.Module):
-    """down(silu(gate(x)) · up(x))."""
+    """down(silu(gate(x)) · up(x)). Linear maps that something else has taken the place of (adapters) are called."""
 
     def forward(self: Any, x: Tensor) -> Tensor:
-        gate, up, down = self.gate_proj(x), self.up_proj(x), self.down_proj
-        if can_use_onednn(gate, down.weight):
-            return gated_linear(gate, up, down.weight, down.bias)
-        return down(nn.functional.silu(gate) * up)  # type: ignore[no-any-return]
+        maps = (self.gate_proj, self.up_proj, self.down_proj)
+        gate, up, down = maps
+        is_plain = all(isinstance(part, FastLinear) for part in maps) and can_use_onednn(x, down.weight)
+        if is_plain and not torch.is_grad_enabled():
+            return down(gated(x, gate, up))  # type: ignore[no-any-return]
+        if is_plain:
+            return gated_linear(gate(x), up(x), down.weight, down.bias)
+        return down(nn.functional.silu(gate(x)) * up(x))  # type: ignore[no-any-return]
 
 
 class FastLanguageAttention(nn.Module):
