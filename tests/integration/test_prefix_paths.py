@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 import torch
-from models_builders import VISION_FAMILIES, mixed_batch, mixed_samples
+from models_builders import FAMILIES, VISION_FAMILIES, mixed_batch, mixed_samples
 from qwen_vl_utils.vision_process import fetch_image
 from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, AutoProcessor
 
@@ -45,6 +45,31 @@ def both_paths(policy, batch):
 
 
 FREEZES = [(), ("vision",), ("vision", "projector"), ("language",)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_both_paths_agree_with_gradient_checkpointing_and_with_the_model_without_it(tiny_policy, pictures, family):
+    policy = tiny_policy(family)
+    batch = mixed_batch(policy, pictures)
+    (plain_logprobs, _, expected), _ = both_paths(policy, batch)
+    policy.checkpoint_gradients()
+    for logprobs, _, gradients in both_paths(policy, batch):
+        assert (logprobs - plain_logprobs).abs().max() < LOGPROB_TOLERANCE
+        assert_same_gradients(gradients, expected)
+
+
+def test_checkpointed_layers_keep_their_inputs_only(tiny_policy, pictures):
+    """What the graph holds between the passes, counted as torch packs it away."""
+    sizes = []
+    for checkpointed in (False, True):
+        policy = tiny_policy("qwen2_5_vl")
+        if checkpointed:
+            policy.checkpoint_gradients()
+        batch, held = mixed_batch(policy, pictures), []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, held=held: held.append(t.nbytes) or t, lambda t: t):
+            policy(batch)
+        sizes.append(sum(held))
+    assert sizes[1] < 0.6 * sizes[0]
 
 
 @pytest.mark.parametrize(
