@@ -62,7 +62,7 @@ def build_online_loop(
     with ExitStack() as stack:
         rollout = _rollout(config, policy, stack)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
-        parts = _restored({**parts, "rewards": rewards}, recorder, point)
+        states = _restored({**parts, "rewards": rewards}, recorder, point)
         if point is None:
             announce(config, policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         yield OnlineLoop(
@@ -77,7 +77,7 @@ def build_online_loop(
             stages=stages,
             actor=actor,
             evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
-            checkpointer=_checkpointer(config, policy, parts, prompts, model, recorder, point),
+            checkpointer=_checkpointer(config, policy, states, prompts, model, recorder, point),
             recorder=recorder,
         )
 

@@ -72,6 +72,7 @@ def test_r03_commas_part_numbers_unless_they_part_thousands(gold: str, answer: s
     assert boxed(gold, answer) == value
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
@@ -86,6 +87,7 @@ def test_r04_an_inequality_and_its_interval_are_one_whichever_is_the_reference(g
     assert boxed(gold, answer) == 1.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("gold", "answer", "value"),
     [
@@ -251,6 +253,7 @@ def test_r18_a_power_tower_is_never_worked_out(response: str) -> None:
     assert written("009", "\\(2003^{2002^{2001}}\\) ends so.\nAnswer: 009") == 1.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("gold", "answer"),
     [
@@ -369,6 +372,7 @@ def test_r29_a_perfect_box_scores_one_in_its_declared_frame_and_in_no_other(fram
     assert all((value or 0.0) < 0.95 for value in values.values()), values
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("gold", "answer", "value"),
     [
