@@ -2,8 +2,9 @@
 
 A tiny model that has seen a little of its task, sums of two numbers, is paid for the share of digits in its answers.
 Each step has two optimiser steps, so that ratios move and what bounds them acts. Learned is a rise of the mean reward,
-from the first steps to the last, by more than three standard errors; with advantages that are shuffled among the
-responses it must not rise by as much.
+from the first steps to the last, by more than three standard errors. With advantages that are shuffled among the
+responses the policy is moved about by noise, and its reward drifts up or down, by more than the errors within its steps
+tell; there it must not rise by a third as much.
 """
 
 from __future__ import annotations
@@ -22,9 +23,8 @@ from mmrl.runs.reader import RunReader
 STEPS = 20
 WINDOW = 8
 NEEDED_RISE = 3.0
+MOST_DRIFT = 1 / 3
 LR = 4e-4
-"""Shuffled advantages are noise that moves the policy about, the farther the higher the rate: at 1e-3 the reward of
-some of these runs drifts by five standard errors, up or down."""
 DIGITS = """
 def digits(response):
     return sum(letter.isdigit() for letter in response) / max(len(response), 1)
@@ -72,16 +72,15 @@ CLIP = ("actor/clip_fraction_low", "actor/clip_fraction_high")
 class Learning:
     """What came of a check.
 
-    first, last: mean reward of the first and the last steps. rise, shuffled_rise: in standard errors.
+    rewards, shuffled_rewards: mean reward of the first and of the last steps. rise: of the rewards, in standard errors.
     bounded: largest share of a step's tokens that a bound took the gradient of; None where there is none.
     cpu_s: of the two runs together.
     """
 
     name: str
-    first: float
-    last: float
+    rewards: tuple[float, float]
+    shuffled_rewards: tuple[float, float]
     rise: float
-    shuffled_rise: float
     bounded: float | None
     cpu_s: float
 
@@ -91,22 +90,26 @@ def check_learning(name: str, model: Path, home: Path) -> Learning:
     began = time.process_time()
     learned = _train(name, model, home, "learned")
     shuffled = _train(name, model, home, "shuffled")
-    rewards = _values(learned, "reward/mean")
+    return learning_of(name, learned, shuffled, cpu_s=time.process_time() - began)
+
+
+def learning_of(name: str, learned: Path, shuffled: Path, *, cpu_s: float) -> Learning:
+    """What the two runs of a check came to."""
     metrics = BOUNDS.get(name, CLIP)
     return Learning(
         name=name,
-        first=fmean(rewards[:WINDOW]),
-        last=fmean(rewards[-WINDOW:]),
+        rewards=_first_and_last(learned),
+        shuffled_rewards=_first_and_last(shuffled),
         rise=rise_in_standard_errors(learned, window=WINDOW),
-        shuffled_rise=rise_in_standard_errors(shuffled, window=WINDOW),
         bounded=max(map(sum, zip(*(_values(learned, metric) for metric in metrics), strict=True))) if metrics else None,
-        cpu_s=time.process_time() - began,
+        cpu_s=cpu_s,
     )
 
 
 def assert_learned(result: Learning) -> None:
     assert result.rise > NEEDED_RISE, result
-    assert result.shuffled_rise < NEEDED_RISE, result
+    (first, last), (shuffled_first, shuffled_last) = result.rewards, result.shuffled_rewards
+    assert shuffled_last - shuffled_first < MOST_DRIFT * (last - first), result
     assert result.bounded is None or result.bounded > 0, f"two mini-batches a step must meet a bound at times: {result}"
 
 
@@ -114,7 +117,7 @@ def page(results: Sequence[Learning]) -> str:
     """docs/algorithm-checks.md."""
     text = " ".join(str(__doc__).split("\n\n")[1].split())
     rows = [
-        f"| `{one.name}` | {one.first:.2f} → {one.last:.2f} | {one.rise:.1f} | {one.shuffled_rise:.1f} | "
+        f"| `{one.name}` | {_arrow(one.rewards)} | {one.rise:.1f} | {_arrow(one.shuffled_rewards)} | "
         f"{'–' if one.bounded is None else f'{one.bounded:.1%}'} |"
         for one in results
     ]
@@ -128,7 +131,7 @@ def page(results: Sequence[Learning]) -> str:
             "",
             f"{STEPS} steps of 8 prompts with 8 responses, seed 0, one thread; windows of {WINDOW} steps.",
             "",
-            "| algorithm | mean reward | rise (standard errors) | advantages shuffled | most tokens bounded |",
+            "| algorithm | mean reward | rise (standard errors) | with shuffled advantages | most tokens bounded |",
             "| --- | --- | --- | --- | --- |",
             *rows,
             "",
@@ -154,6 +157,15 @@ def _train(name: str, model: Path, home: Path, kind: str) -> Path:
         **more,
     )
     return run(config, home / f"{name}-{kind}").run_dir
+
+
+def _arrow(rewards: tuple[float, float]) -> str:
+    return f"{rewards[0]:.2f} → {rewards[1]:.2f}"
+
+
+def _first_and_last(run_dir: Path) -> tuple[float, float]:
+    rewards = _values(run_dir, "reward/mean")
+    return fmean(rewards[:WINDOW]), fmean(rewards[-WINDOW:])
 
 
 def _values(run_dir: Path, metric: str) -> list[float]:
