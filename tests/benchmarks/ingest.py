@@ -7,9 +7,9 @@ writes it. Measured are, one after the other, in processes of their own, each on
 - ingest: `mmrl.data.ingest.add_dataset`: rows checked, images decoded whole, hashed and stored, a version registered;
 - datasets: `load_dataset("parquet")`, then `map` over as many processes, which decode each image and hash its bytes.
 
-Times are wall-clock from the first row on; starting processes counts for ingest and datasets, not for bare. Memory is
-the largest sum of the resident sets of a measured process and all of its children. It is taken again on a file
---larger times as long.
+Rates are by the wall clock; starting processes counts for ingest and datasets, not for bare. Processor time a row is
+told beside them: on a machine that is busy with other things, compare that. Memory is the largest sum of the resident
+sets of a measured process and all of its children; it is taken again on a file --larger times as long.
 
     python tests/benchmarks/ingest.py --json
     python tests/benchmarks/ingest.py --rows 4000
@@ -83,7 +83,23 @@ def _variant(pictures: list[bytes], index: int) -> bytes:
     return pictures[which] + (repeat.to_bytes(4, "big") if repeat else b"")
 
 
-def measure_bare(path: Path, folder: Path, processes: int) -> float:
+class Clock:
+    """Seconds by the wall and of processor time since it was made; ended children count."""
+
+    def __init__(self) -> None:
+        self._began = (time.perf_counter(), self._used())
+
+    def read(self) -> dict[str, float]:
+        began, used = self._began
+        return {"seconds": time.perf_counter() - began, "cpu_seconds": self._used() - used}
+
+    @staticmethod
+    def _used() -> float:
+        times = os.times()
+        return times.user + times.system + times.children_user + times.children_system
+
+
+def measure_bare(path: Path, folder: Path, processes: int) -> dict[str, float]:
     """The images lie in memory before the clock starts; forked processes decode a share each."""
     images = [row[0]["bytes"] for row in pq.read_table(path, columns=["images"]).column(0).to_pylist()]
     context = multiprocessing.get_context("fork")
@@ -93,11 +109,11 @@ def measure_bare(path: Path, folder: Path, processes: int) -> float:
     for process in running:
         process.start()
     ready.wait()
-    began = time.perf_counter()
+    clock = Clock()
     for process in running:
         process.join()
         assert process.exitcode == 0, "a process of the bare loop failed"
-    return time.perf_counter() - began
+    return clock.read()
 
 
 def _decode_all(images: list[bytes], ready: Any) -> None:
@@ -106,12 +122,12 @@ def _decode_all(images: list[bytes], ready: Any) -> None:
         Image.open(io.BytesIO(data)).load()
 
 
-def measure_ingest(path: Path, folder: Path, processes: int) -> float:
+def measure_ingest(path: Path, folder: Path, processes: int) -> dict[str, float]:
     from mmrl.data.images import ImageStore
     from mmrl.data.ingest import add_dataset
     from mmrl.data.registry import DatasetRegistry
 
-    began = time.perf_counter()
+    clock = Clock()
     added = add_dataset(
         path,
         name="benchmark",
@@ -119,21 +135,21 @@ def measure_ingest(path: Path, folder: Path, processes: int) -> float:
         store=ImageStore(folder / "images"),
         workers=processes,
     )
-    seconds = time.perf_counter() - began
+    used = clock.read()
     assert added.info.num_rows == pq.ParquetFile(path).metadata.num_rows, "rows were lost"
     assert not added.skipped, added.skipped[:3]
-    return seconds
+    return used
 
 
-def measure_datasets(path: Path, folder: Path, processes: int) -> float:
+def measure_datasets(path: Path, folder: Path, processes: int) -> dict[str, float]:
     import datasets
 
     datasets.disable_progress_bars()
-    began = time.perf_counter()
+    clock = Clock()
     rows = datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=str(folder / "cache"))
     hashes = rows.map(_decode_and_hash, num_proc=processes, remove_columns=rows.column_names)
     assert len(hashes) == len(rows), "rows were lost"
-    return time.perf_counter() - began
+    return clock.read()
 
 
 def _decode_and_hash(row: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +162,7 @@ MEASURES = {"bare": measure_bare, "ingest": measure_ingest, "datasets": measure_
 
 
 def measured(name: str, path: Path, processes: int) -> dict[str, float]:
-    """Seconds and, in MiB, the largest sum of resident sets of a measure in a process of its own."""
+    """Seconds, processor seconds and, in MiB, the largest sum of resident sets of a measure in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="mmrl-ingest-") as folder:
         command = [sys.executable, __file__, "--measure", name, "--file", str(path), "--folder", folder]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HOME": folder, "HF_HUB_OFFLINE": "1"}
@@ -158,7 +174,7 @@ def measured(name: str, path: Path, processes: int) -> dict[str, float]:
             output, _ = process.communicate()
         if process.returncode:
             raise SystemExit(f"{name} failed with exit code {process.returncode}")
-    figures = {"seconds": float(output), "memory_mb": memory.most_bytes / 2**20}
+    figures = json.loads(output) | {"memory_mb": memory.most_bytes / 2**20}
     print(f"{name} of {path.stat().st_size / 2**20:,.0f} MiB: {figures}", file=sys.stderr)
     return figures
 
@@ -207,7 +223,11 @@ def compare(rows: int, larger: int, processes: int, num_pictures: int) -> dict[s
         }
         for name in MEASURES:
             result = measured(name, path, processes)
-            figures |= {f"{name}_rows_per_s": rows / result["seconds"], f"{name}_memory_mb": result["memory_mb"]}
+            figures |= {
+                f"{name}_rows_per_s": rows / result["seconds"],
+                f"{name}_cpu_ms_per_row": 1000 * result["cpu_seconds"] / rows,
+                f"{name}_memory_mb": result["memory_mb"],
+            }
         figures["share_of_bare"] = figures["ingest_rows_per_s"] / figures["bare_rows_per_s"]
         figures["times_datasets"] = figures["ingest_rows_per_s"] / figures["datasets_rows_per_s"]
         if larger > 1:
@@ -235,7 +255,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        print(MEASURES[options.measure](options.file, options.folder, options.processes))
+        print(json.dumps(MEASURES[options.measure](options.file, options.folder, options.processes)))
         return
     figures = compare(options.rows, options.larger, options.processes, options.pictures)
     if options.json:
