@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,7 +91,7 @@ class GroupBatch:
         """Responses with at least one sampled token: an empty one can count in no mean."""
         return int((self.response_mask.sum(-1) > 0).sum())
 
-    def with_(self, **tensors: Tensor | None) -> GroupBatch:
+    def with_(self, **tensors: Any) -> GroupBatch:
         return replace(self, **tensors)
 
     def select_rows(self, rows: Tensor) -> GroupBatch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ class RandomState:
     """The generators that torch, numpy and Python share over the whole process, which a user's code may draw from."""
 
     def state_dict(self) -> dict[str, Any]:
-        name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+        name, keys, position, has_gauss, gauss = cast(tuple[Any, ...], np.random.get_state(legacy=True))
         return {
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],

@@ -150,8 +150,8 @@ def test_c06_a_state_saved_at_the_end_of_an_epoch_does_not_swallow_the_next_one(
     """22 samples, 11 a step: saved after every epoch, resumed once; each epoch has each prompt once."""
     rollout = {"prompts_per_step": 11, "max_response_tokens": 4}
     settings = {"rollout": rollout, "algorithm": {"type": "grpo", "group_size": 2}}
-    run(home, "epochs", steps=4, **settings)
-    run_dir = run(home, "epochs", steps=8, **settings)
+    run(home, "epochs", steps=4, train={"steps": 4}, **settings)
+    run_dir = run(home, "epochs", steps=8, train={"steps": 8}, **settings)
     reader = RunReader(run_dir)
     prompts = [g.prompt_id for step in reader.steps("train") for g in reader.sample_groups(step, "train")]
     epochs = [prompts[first : first + 22] for first in range(0, 88, 22)]
