@@ -53,11 +53,11 @@ def write_rows(path: Path, counts: Sequence[Any], *, answer: str = "1") -> Path:
     return path
 
 
-def run_config(model: Path, train: Any, **changes: Any) -> RunConfig:
+def run_config(model: Path, data_sets: Any, **changes: Any) -> RunConfig:
     plain: dict[str, Any] = {
         "name": "mixed",
         "model": {"path": str(model), "dtype": "float32", "device": "cpu"},
-        "data": {"train": train, "max_prompt_tokens": 200, **changes.pop("data", {})},
+        "data": {"train": data_sets, "max_prompt_tokens": 200, **changes.pop("data", {})},
         "reward": [{"type": "exact"}],
         "algorithm": {"group_size": 2},
         "rollout": {"prompts_per_step": 4, "max_response_tokens": 4},
