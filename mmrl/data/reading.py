@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from itertools import chain, islice
 
 from mmrl.data.normalise import ImageSink
@@ -18,7 +18,7 @@ ROWS_READ_HERE = 64
 
 def read_all(
     source: Source, add_image: ImageSink, *, limit: int | None = None, workers: int | None = None
-) -> Iterator[ReadRow | RowError]:
+) -> Generator[ReadRow | RowError, None, None]:
     """What became of each row, or of the first `limit`, in order.
 
     add_image: a method of an ImageStore, or a function that other processes can import.

@@ -152,7 +152,7 @@ class _Worker:
         with theirs, _nameless_file() as shared:
             shared.write(PROGRESS.pack(-1))
             self._progress = mmap.mmap(shared.fileno(), PROGRESS.size)
-            descriptors = [file.fileno() for file in (theirs, shared, *self._slots)]
+            descriptors = [theirs.fileno(), shared.fileno(), *(slot.fileno() for slot in self._slots)]
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), *map(str, descriptors)],
                 pass_fds=descriptors,

@@ -123,8 +123,9 @@ def _record_batch(rows: Sequence[_Row]) -> pa.RecordBatch:
     offsets = np.zeros(len(rows) + 1, np.int32)
     np.cumsum([len(row.images) for row in rows], out=offsets[1:])
     lists = pa.Array.from_buffers(pa.list_(pa.string()), len(rows), [None, pa.py_buffer(offsets)], children=[images])
-    texts = [_text_column([row[index] for row in rows]) for index in range(4)]
-    return pa.RecordBatch.from_arrays([*texts, lists], schema=_SCHEMA)
+    texts: list[list[str | None]] = [[row.id, row.messages, row.answer, row.meta] for row in rows]
+    columns = [_text_column(column) for column in zip(*texts, strict=True)]
+    return pa.RecordBatch.from_arrays([*columns, lists], schema=_SCHEMA)
 
 
 def _text_column(texts: Sequence[str | None]) -> pa.Array:
