@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from models_builders import mixed_batch
@@ -9,7 +11,7 @@ from models_builders import mixed_batch
 from mmrl.config.critic import CriticConfig
 from mmrl.config.optim import OptimConfig
 from mmrl.config.run import TrainConfig
-from mmrl.engines.critic import HfCritic, value_model_like
+from mmrl.engines.critic import HfCritic, value_model_like, value_model_of
 from mmrl.engines.micro_batches import plan_micro_batches
 from mmrl.errors import ModelError
 from mmrl.models.value_model import ValueModel
@@ -104,7 +106,7 @@ def test_a_new_critic_expects_nothing_and_learns_its_returns_without_moving_the_
     policy = tiny_policy("qwen2_5_vl")
     before = {name: weight.clone() for name, weight in policy.named_parameters()}
     batch = mixed_batch(policy, pictures)
-    critic = HfCritic(value_model_like(policy), CONFIG, train_config(budget=80), total_steps=30)
+    critic = HfCritic(value_model_like(policy), CONFIG, train_config(), total_steps=30)
     assert not critic.values(batch).any()
     batch = batch.with_(returns=torch.arange(batch.num_rows)[:, None] / batch.num_rows * batch.response_mask)
     losses = []
@@ -137,3 +139,27 @@ def test_a_restored_critic_takes_the_same_step(tiny_policy, pictures):
     del state["weights"]["head.bias"]
     with pytest.raises(ModelError, match=r"critic\.freeze"):
         again.load_state_dict(state)
+
+
+def test_t13_a_batch_with_nothing_sampled_moves_no_weight_of_the_critic(tiny_policy, pictures):
+    """Its kind: every response was cut and masked, here seen by the critic."""
+    policy = tiny_policy("qwen2_5_vl")
+    batch = mixed_batch(policy, pictures)
+    nothing = torch.zeros_like(batch.response_mask)
+    batch = batch.with_(response_mask=nothing, returns=nothing, values=nothing)
+    critic = HfCritic(value_model_like(policy), CONFIG, train_config(), total_steps=1)
+    before = {name: weight.clone() for name, weight in critic.model.named_parameters()}
+    assert not critic.values(batch).any()
+    assert critic.train_step(batch)["skipped_steps"] == 1
+    assert all(torch.equal(before[name], weight) for name, weight in critic.model.named_parameters())
+
+
+def test_a_critic_of_another_vocabulary_is_refused(tiny_policy):
+    policy = tiny_policy("qwen2_5_vl")
+    other = tiny_policy("qwen2")
+    if other.prompts.tokenizer.get_vocab() == policy.prompts.tokenizer.get_vocab():
+        other.prompts = copy.copy(other.prompts)
+        other.prompts.tokenizer = copy.deepcopy(other.prompts.tokenizer)
+        other.prompts.tokenizer.add_tokens(["<|other|>"])
+    with pytest.raises(ModelError, match=r"critic\.model: its tokenizer is another than the policy's"):
+        value_model_of(other, policy)
