@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import algorithms_oracle as oracle
@@ -30,10 +31,9 @@ WORKED: oracle.Groups = [
 
 
 def prepared(config: Any, groups: oracle.Groups) -> tuple[GroupBatch, TokenStats]:
-    """The batch with its advantages, and what the actor would give."""
+    """The batch with its advantages, and what the actor would give. The response limit is 10."""
     scored = oracle.scored_groups(groups)
-    batch = oracle.group_batch(scored, groups)
-    batch = batch.with_(advantages=build_algorithm(config).advantages(scored, batch))
+    batch = build_algorithm(config, response_limit=10).complete(scored, oracle.group_batch(scored, groups))
     return batch, oracle.token_stats(groups, batch.response_ids.shape[1])
 
 
@@ -74,11 +74,15 @@ def check_random_batches(
     plain_loss: Callable[[oracle.Token, Any], oracle.Dual],
     *,
     num_batches: int = 200,
+    change_groups: Callable[[oracle.Groups], oracle.Groups] = lambda groups: groups,
 ) -> dict[str, float]:
-    """Loss and gradient of each batch equal the plain float64 version's. Returns the sums of all metrics."""
+    """Loss and gradient of each batch equal the plain float64 version's. Returns the sums of all metrics.
+
+    change_groups: gives the random groups what an algorithm needs besides.
+    """
     totals: dict[str, float] = {}
     for seed in range(num_batches):
-        config, groups = make_config(random.Random(seed)), oracle.random_groups(seed)
+        config, groups = make_config(random.Random(seed)), change_groups(oracle.random_groups(seed))
         first_update = seed % 5 == 0
         loss, gradient = oracle.update(
             groups,
@@ -97,9 +101,11 @@ def check_random_batches(
     return totals
 
 
-def check_invariance(config: Any) -> None:
+def check_invariance(
+    config: Any, *, change_groups: Callable[[oracle.Groups], oracle.Groups] = lambda groups: groups
+) -> None:
     """Loss, gradient and metrics do not depend on micro-batches, padding or the order of rows."""
-    groups = oracle.random_groups(7) + oracle.random_groups(8)
+    groups = change_groups(oracle.random_groups(7) + oracle.random_groups(8))
     batch, stats = prepared(config, groups)
     whole, gradient = run(config, groups)
     assert gradient.any()
@@ -130,6 +136,15 @@ def check_invariance(config: Any) -> None:
             assert sums[name] == pytest.approx(pair, rel=1e-5, abs=1e-7), name
 
 
+def with_values(groups: oracle.Groups, seed: int = 0) -> oracle.Groups:
+    """The groups with a critic's values, drawn at random."""
+    draw = random.Random(seed)
+    return [
+        [replace(row, values=[sampled * draw.uniform(-1, 1) for sampled in row.mask]) for row in group]
+        for group in groups
+    ]
+
+
 def widened(tensor: torch.Tensor, padding: int) -> torch.Tensor:
     return torch.nn.functional.pad(tensor, (0, padding))
 
@@ -137,7 +152,11 @@ def widened(tensor: torch.Tensor, padding: int) -> torch.Tensor:
 def rows_of(batch: GroupBatch, rows: torch.Tensor, padding: int) -> GroupBatch:
     """The rows in the order given, with columns of padding after them."""
     names = ("response_ids", "response_mask", "old_logprobs", "reference_logprobs", "sampler_logprobs", "advantages")
-    tensors = {name: widened(getattr(batch, name)[rows], padding) for name in names}
+    optional = ("old_entropy", "values", "returns")
+    present = [*names, *(name for name in optional if getattr(batch, name) is not None)]
+    tensors = {name: widened(getattr(batch, name)[rows], padding) for name in present}
+    if batch.succeeded is not None:
+        tensors["succeeded"] = batch.succeeded[rows]
     return batch.with_(
         prompt_of_row=batch.prompt_of_row[rows], response_lengths=batch.response_lengths[rows], **tensors
     )

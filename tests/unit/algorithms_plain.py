@@ -119,6 +119,8 @@ def gdpo(groups: Groups, config: Any) -> Advantages:
         for row, value in zip(group, of_group, strict=True)
         if row.num_sampled
     ]
+    if len(counted) < 2:
+        return sums
     mean, std = fmean(counted), math.sqrt(variance(counted) + 1e-8)
     return [[(value - mean) / std for value in of_group] for of_group in sums]
 
