@@ -12,8 +12,9 @@ from learning_checks import CHECKS, Learning, assert_learned, check_learning, pa
 from mmrl.algorithms import ALGORITHMS
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithm-checks.md"
-IN_CI = ("gspo", "rloo")
-"""One that sums what others average, and one whose ratio is of a whole response; grpo has checks of its own."""
+IN_CI = ("gspo", "ppo", "rloo")
+"""One whose ratio is of a whole response, one with a critic, and one that sums what others average; grpo has checks of
+its own."""
 
 
 @pytest.fixture(scope="module")
