@@ -30,7 +30,7 @@ class CheckpointedLayer(nn.Module):
     def forward(self, hidden_states: Tensor, *arguments: Any, **named: Any) -> Tensor:
         forward = super().forward
         if not torch.is_grad_enabled():
-            return forward(hidden_states, *arguments, **named)  # type: ignore[no-any-return]
+            return forward(hidden_states, *arguments, **named)
         cache = named.pop("past_key_values", None)
         if cache is None:
             return _again(lambda hidden: forward(hidden, *arguments, **named), hidden_states)

@@ -20,7 +20,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """
     if not torch.is_grad_enabled():
         return _product(x, weight, bias)
-    return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return]
+    return _Linear.apply(x, weight, bias)
 
 
 def can_use_onednn(x: Tensor, weight: Tensor) -> bool:
@@ -44,21 +44,21 @@ def gated(x: Tensor, gate: nn.Linear, up: nn.Linear) -> Tensor:
 
 def gated_linear(gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """linear(silu(gate) · up) (SwiGLU, arXiv 2002.05202), of which only gate and up are kept for the backward pass."""
-    return _GatedLinear.apply(gate, up, weight, bias)  # type: ignore[no-any-return]
+    return _GatedLinear.apply(gate, up, weight, bias)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """weight · x / sqrt(mean(x²) + eps) over the last axis (arXiv 1910.07467)."""
     if not torch.is_grad_enabled() and x.dtype == weight.dtype:
         return functional.rms_norm(x, (x.shape[-1],), weight, eps)
-    return _RmsNorm.apply(x, weight, eps)  # type: ignore[no-any-return]
+    return _RmsNorm.apply(x, weight, eps)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x · cos + rotate_half(x) · sin (RoPE, arXiv 2104.09864); cos and sin broadcast to x, their halves are equal."""
     if not torch.is_grad_enabled():
         return _turn(x, cos, sin, 1.0)
-    return _Rotate.apply(x, cos, sin)  # type: ignore[no-any-return]
+    return _Rotate.apply(x, cos, sin)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

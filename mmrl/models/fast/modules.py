@@ -6,7 +6,6 @@ of the same parts.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -55,10 +54,10 @@ class FastGatedMlp(nn.Module):
         gate, up, down = maps
         is_plain = all(isinstance(part, FastLinear) for part in maps) and can_use_onednn(x, down.weight)
         if is_plain and not torch.is_grad_enabled():
-            return down(gated(x, gate, up))  # type: ignore[no-any-return]
+            return down(gated(x, gate, up))
         if is_plain:
             return gated_linear(gate(x), up(x), down.weight, down.bias)
-        return down(nn.functional.silu(gate(x)) * up(x))  # type: ignore[no-any-return]
+        return down(nn.functional.silu(gate(x)) * up(x))
 
 
 class FastLanguageAttention(nn.Module):
@@ -115,6 +114,11 @@ def _behaviour_for(module: nn.Module) -> type[nn.Module] | None:
     return None
 
 
-@cache
 def _subclass(behaviour: type[nn.Module], kind: type[nn.Module]) -> type[nn.Module]:
-    return type(f"Fast{kind.__name__}", (behaviour, kind), {})
+    """One class for each pair, so that modules of one kind stay of one kind."""
+    if (behaviour, kind) not in _SUBCLASSES:
+        _SUBCLASSES[behaviour, kind] = type(f"Fast{kind.__name__}", (behaviour, kind), {})
+    return _SUBCLASSES[behaviour, kind]
+
+
+_SUBCLASSES: dict[tuple[type[nn.Module], type[nn.Module]], type[nn.Module]] = {}
