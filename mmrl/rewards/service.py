@@ -55,7 +55,7 @@ Asked = tuple[RewardItem, Future[Outcome]]
 class Waiting:
     """Responses that wait until they fill a batch, or until no more come. batch: None waits for the latter alone."""
 
-    def __init__(self, batch: int | None, send: Callable[[list[Asked]], None]) -> None:
+    def __init__(self, batch: int | None, send: Callable[[list[Asked]], object]) -> None:
         self._batch = batch
         self._send = send
         self._asked: list[Asked] = []
