@@ -107,6 +107,7 @@ def test_where_the_disk_takes_no_weights_a_replay_takes_the_checkpoint_before(
     assert found["weights"].endswith("checkpoints/step-000001")
 
 
+@pytest.mark.slow  # bfloat16 is slow on most CPUs
 def test_a_gradient_that_overflows_is_traced_to_where_it_does(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = run_with_advantage(home, "3e38", "overflow", model={"path": str(home / "model"), "dtype": "bfloat16"})
 
