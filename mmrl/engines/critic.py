@@ -93,8 +93,14 @@ class HfCritic:
 
 
 def value_model_like(policy: PolicyModel) -> ValueModel:
-    """A critic that begins with the weights that `policy` has now; frozen weights, processor and adapter are shared."""
-    shared = [policy.prompts, policy.family, *(weight for weight in policy.parameters() if not weight.requires_grad)]
+    """A critic that begins with the weights that `policy` has now; frozen weights, processor and adapter are shared,
+    and so are the features of images that a frozen tower gave."""
+    shared = [
+        policy.prompts,
+        policy.family,
+        policy.images,
+        *(weight for weight in policy.parameters() if not weight.requires_grad),
+    ]
     return ValueModel(copy.deepcopy(policy, {id(item): item for item in shared}))
 
 

@@ -103,17 +103,17 @@ def test_the_local_sums_of_two_shards_add_up_to_the_gradient_of_the_whole(tiny_p
 
 
 def test_a_new_critic_expects_nothing_and_learns_its_returns_without_moving_the_policy(tiny_policy, pictures):
-    policy = tiny_policy("qwen2_5_vl")
+    policy = tiny_policy("qwen2")
     before = {name: weight.clone() for name, weight in policy.named_parameters()}
     batch = mixed_batch(policy, pictures)
-    critic = HfCritic(value_model_like(policy), CONFIG, train_config(), total_steps=30)
+    critic = HfCritic(value_model_like(policy), CONFIG, train_config(), total_steps=20)
     assert not critic.values(batch).any()
     batch = batch.with_(returns=torch.arange(batch.num_rows)[:, None] / batch.num_rows * batch.response_mask)
     losses = []
-    for _ in range(30):
+    for _ in range(20):
         batch = batch.with_(values=critic.values(batch))
         losses.append(critic.train_step(batch)["critic/loss"])
-    assert losses[-1] < losses[0] / 10
+    assert losses[-1] < losses[0] / 5
     assert all(torch.equal(before[name], weight) for name, weight in policy.named_parameters())
 
 
@@ -163,3 +163,19 @@ def test_a_critic_of_another_vocabulary_is_refused(tiny_policy):
         other.prompts.tokenizer.add_tokens(["<|other|>"])
     with pytest.raises(ModelError, match=r"critic\.model: its tokenizer is another than the policy's"):
         value_model_of(other, policy)
+
+
+def test_a_frozen_towers_features_are_computed_once_for_policy_and_critic(tiny_policy, pictures, monkeypatch):
+    policy = tiny_policy("qwen2_5_vl", freeze=("vision",))
+    model = random_head(value_model_like(policy))
+    batch = mixed_batch(policy, pictures)
+    with torch.no_grad():
+        expected = model(batch)
+        policy(batch)
+
+        def again(*_: object) -> None:
+            raise AssertionError("the tower ran for images whose features are kept")
+
+        monkeypatch.setattr(type(policy.family), "tower_features", again)
+        assert torch.equal(model(batch), expected)
+        policy(batch)
