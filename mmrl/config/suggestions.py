@@ -109,8 +109,12 @@ def suggest(key: str, siblings: tuple[str, ...]) -> str:
 
 
 def _elsewhere(key: str, name: str) -> list[str]:
-    """Up to three keys of other groups: of that very name, else like the whole dotted key, else of a like name."""
+    """Up to three keys of other groups: of that very name, else like the whole dotted key, else of a like name.
+
+    The nearest to the top come first, and the settings of single rewards last.
+    """
     others = [known for known in known_keys() if not key.startswith(f"{known}.")]
+    others.sort(key=lambda known: (known.startswith("reward."), known.count(".")))
     by_name: dict[str, list[str]] = {}
     for known in others:
         by_name.setdefault(known.rpartition(".")[2], []).append(known)

@@ -23,7 +23,7 @@ def test_defaults_and_bounds_are_in_the_schema() -> None:
     fields = dict(properties(RunConfig.model_json_schema()))
     assert fields["OptimConfig.lr"]["default"] == 1e-6
     assert fields["OptimConfig.lr"]["exclusiveMinimum"] == 0
-    assert fields["ModelConfig.dtype"]["enum"] == ["float32", "bfloat16"]
+    assert fields["ModelConfig.dtype"]["enum"] == ["float32", "bfloat16", "float64"]
 
 
 def test_unions_are_told_apart_by_type() -> None:

@@ -185,7 +185,7 @@ def test_a_diff_tells_values_and_keys_that_only_one_side_has(tmp_path: Path) -> 
     assert differences["seed"].second.value == 0  # type: ignore[union-attr]
     assert differences["reward.1.max_tokens"].first is None
     assert set(differences) == {"seed"} | {
-        f"reward.1.{key}" for key in ("type", "weight", "name", "free_tokens", "max_tokens")
+        f"reward.1.{key}" for key in ("type", "weight", "name", "normalise", "shaping", "free_tokens", "max_tokens")
     }
 
 
