@@ -84,7 +84,7 @@ def remax(groups: Groups, config: Any) -> Advantages:
     return [[value - GREEDY_SCORE for value in oracle.penalised_returns(group, config)] for group in groups]
 
 
-def dapo(groups: Groups, config: Any, *, response_limit: int = 8) -> Advantages:
+def dapo(groups: Groups, config: Any, *, response_limit: int = 9) -> Advantages:
     """GRPO of scores less a penalty that grows over the last tokens before the limit."""
     buffer = config.overlong_buffer * response_limit
     penalties = [
@@ -210,7 +210,7 @@ def tokens_of_highest_entropy(groups: Groups, share: float) -> float:
         ),
         reverse=True,
     )
-    return values[math.ceil(share * len(values)) - 1]
+    return values[math.ceil(share * len(values)) - 1] if values else math.inf
 
 
 def whitened(groups: Groups, advantages: Advantages) -> Advantages:
