@@ -6,6 +6,7 @@ import json
 import math
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -168,13 +169,16 @@ class ModelProcess:
         return {**os.environ, **own}
 
     def _last_error(self) -> str:
-        """The last line that the process, which has ended, wrote to its standard error."""
+        """The signal that killed the process, or the last line that it wrote to its standard error."""
         assert self._process is not None
         assert self._errors is not None
         try:
             self._process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return "it closed its connection"
+        code = self._process.returncode
+        if code < 0:
+            return f"it was killed by {signal.Signals(-code).name}"
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"exit code {self._process.returncode}"
+        return lines[-1] if lines else f"exit code {code}"

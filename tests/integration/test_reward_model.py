@@ -33,7 +33,7 @@ from mmrl.models.scorers import Scorer, load_scorer
 from mmrl.models.tiny_tokenizer import train_tokenizer
 from mmrl.rewards import RewardItem, RewardRunner
 from mmrl.rewards.model import ModelReward
-from mmrl.types import ImagePart, ImageRef, Message, RewardResult, Sample, TextPart
+from mmrl.types import ImagePart, ImageRef, Message, RewardResult, Rollout, RolloutGroup, Sample, TextPart
 
 WORDS = "what is the digit in image ? answer : it shows a seven and eight that very bright"
 TEXTS = ["seven", "", "it shows a seven", "the digit in the image is eight " * 9, "very bright", "?", "a", "seven"]
@@ -112,6 +112,7 @@ def test_a_classifier_scores_the_same_in_training_as_by_itself(deberta: Path) ->
 
 
 def test_a_run_asks_a_process_of_the_model_that_may_die_and_a_gate_asks_only_for_what_it_pays(deberta: Path) -> None:
+    """The process dies once, costs its batch, and is started anew; in the end it hangs while the run closes."""
     texts = [f"<answer>{text}</answer>" for text in TEXTS if text]
     asked = [(sample("what is it ?"), text) for text in [*texts, "seven"]]
     inner = ModelRewardConfig(path=str(deberta), device="cpu", batch=3, transform="sigmoid")
@@ -124,11 +125,24 @@ def test_a_run_asks_a_process_of_the_model_that_may_die_and_a_gate_asks_only_for
         assert f"the model gives {alone[0]:.4g}" in (results[0].parts[0].explanation or "")
         (process,) = psutil.Process().children()
         process.kill()
-        process.wait()
+        while process.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
         after = runner.score_texts(asked)
-        assert "the process of the reward model ended: exit code -9" in (after[0].parts[0].error or "")
+        assert "the process of the reward model ended: it was killed by SIGKILL" in (after[0].parts[0].error or "")
         assert values(after)[3:] == pytest.approx([*paid, -9.0][3:], abs=CLOSE)
+        (process,) = psutil.Process().children()
+        process.suspend()
+        runner.start(RolloutGroup(asked[0][0], (Rollout("s", 0, (1,), (1,), (0.0,), "stop", texts[0], 0, 0),)))
+        began = time.monotonic()
+    assert time.monotonic() - began < 5, "closing waits for no pass"
     assert psutil.Process().children() == []
+
+
+def test_closing_cancels_what_was_asked(deberta: Path) -> None:
+    reward = ModelReward(ModelRewardConfig(path=str(deberta), device="cpu", batch=4))
+    futures = reward.submit([RewardItem(sample("what ?"), "seven") for _ in range(3)])
+    reward.close()
+    assert all(future.cancelled() for future in futures)
 
 
 def test_what_is_too_long_fails_alone(deberta: Path) -> None:
@@ -311,16 +325,3 @@ def test_models_that_cannot_score_as_asked_are_refused(causal: Path, settings: d
 def test_a_model_without_a_head_is_refused_before_the_run(tiny_model: Callable[..., Path]) -> None:
     with pytest.raises(ModelError, match=r"reward 'model': model .* gives no scores: it is Qwen2ForCausalLM"):
         RewardRunner([ModelRewardConfig(path=str(tiny_model("qwen2")), device="cpu")], RewardRunnerConfig())
-
-
-def test_closing_waits_for_no_pass_and_leaves_no_process(deberta: Path) -> None:
-    reward = ModelReward(ModelRewardConfig(path=str(deberta), device="cpu", batch=1))
-    reward.open()
-    (process,) = psutil.Process().children()
-    process.suspend()
-    futures = reward.submit([RewardItem(sample("what ?"), "seven") for _ in range(3)])
-    began = time.monotonic()
-    reward.close()
-    assert time.monotonic() - began < 5
-    assert all(future.cancelled() for future in futures)
-    assert not process.is_running()
