@@ -95,3 +95,19 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true":
         report.outcome = "failed"
         report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
+
+
+@pytest.fixture
+def tower_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many images each call of a vision tower got."""
+    from mmrl.models.families.qwen_vl import QwenVlFamily
+
+    calls: list[int] = []
+    run_tower = QwenVlFamily._run_tower
+
+    def count(self: Any, hf: Any, images: Any) -> Any:
+        calls.append(len(images))
+        return run_tower(self, hf, images)
+
+    monkeypatch.setattr(QwenVlFamily, "_run_tower", count)
+    return calls

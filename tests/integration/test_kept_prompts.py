@@ -59,21 +59,6 @@ def relative_gap(found, expected):
     return float((gap / sum(gradient.double().square().sum() for gradient in expected.values())).sqrt())
 
 
-@pytest.fixture
-def tower_calls(monkeypatch):
-    from mmrl.models.families.qwen_vl import QwenVlFamily
-
-    calls = []
-    run_tower = QwenVlFamily._run_tower
-
-    def count(self, hf, images):
-        calls.append(len(images))
-        return run_tower(self, hf, images)
-
-    monkeypatch.setattr(QwenVlFamily, "_run_tower", count)
-    return calls
-
-
 CASES = [
     *((family, freeze) for family in VISION_FAMILIES for freeze in [(), ("vision",)]),
     ("qwen2_5_vl", ("vision", "projector")),

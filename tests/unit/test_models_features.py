@@ -8,22 +8,6 @@ from mmrl.models.features import ImageEncoder
 from mmrl.models.freezing import apply_freeze
 
 
-@pytest.fixture
-def encoded(monkeypatch):
-    """How many images each call of the tower got."""
-    from mmrl.models.families.qwen_vl import QwenVlFamily
-
-    calls = []
-    run_tower = QwenVlFamily._run_tower
-
-    def count(self, hf, images):
-        calls.append(len(images))
-        return run_tower(self, hf, images)
-
-    monkeypatch.setattr(QwenVlFamily, "_run_tower", count)
-    return calls
-
-
 def images_of(batch):
     return [image for prompt in batch.prompts for image in prompt.images]
 
@@ -47,7 +31,7 @@ def test_features_before_the_projectors_and_through_them_are_what_the_tower_give
 
 @pytest.mark.parametrize("freeze", [("vision",), ("vision", "projector")])
 @pytest.mark.parametrize("family", VISION_FAMILIES)
-def test_a_frozen_tower_sees_an_image_once_and_gradients_stay_the_same(tiny_policy, pictures, encoded, family, freeze):
+def test_a_frozen_tower_sees_an_image_once_and_gradients_stay(tiny_policy, pictures, tower_calls, family, freeze):
     policy = tiny_policy(family, freeze=freeze)
     batch = mixed_batch(policy, pictures)
     policy(batch).logprobs.sum().backward()
@@ -56,34 +40,34 @@ def test_a_frozen_tower_sees_an_image_once_and_gradients_stay_the_same(tiny_poli
     with torch.no_grad():
         policy.prefill(batch.prompts)
     policy(batch).logprobs.sum().backward()
-    assert encoded == [3]
+    assert tower_calls == [3]
     for name, gradient in first.items():
         assert torch.allclose(dict(policy.named_parameters())[name].grad, gradient, atol=1e-6)
     fresh = tiny_policy(family)
     assert torch.allclose(policy(batch).logprobs, fresh(batch).logprobs, atol=1e-5)
 
 
-def test_a_tower_that_trains_sees_images_at_every_pass(tiny_policy, pictures, encoded):
+def test_a_tower_that_trains_sees_images_at_every_pass(tiny_policy, pictures, tower_calls):
     policy = tiny_policy("qwen2_5_vl", freeze=("projector", "language"))
     batch = mixed_batch(policy, pictures)
     policy(batch)
     policy(batch)
-    assert encoded == [3, 3]
+    assert tower_calls == [3, 3]
 
 
-def test_only_images_that_are_missing_are_encoded(tiny_policy, pictures, encoded):
+def test_only_images_that_are_missing_are_tower_calls(tiny_policy, pictures, tower_calls):
     policy = tiny_policy("qwen2_5_vl", freeze=("vision",))
     batch = mixed_batch(policy, pictures)
     with torch.no_grad():
         alone = policy.prefill(batch.prompts[2:3])
         policy.prefill(batch.prompts)
         again = policy.prefill(batch.prompts[2:3])
-    assert encoded == [2, 1]
+    assert tower_calls == [2, 1]
     assert torch.equal(alone.last_hidden, again.last_hidden)
 
 
 @pytest.mark.parametrize("freeze", [("vision",), ("vision", "projector")])
-def test_new_weights_drop_what_came_from_old_ones(tiny_policy, pictures, encoded, freeze):
+def test_new_weights_drop_what_came_from_old_ones(tiny_policy, pictures, tower_calls, freeze):
     policy = tiny_policy("qwen2_5_vl", freeze=freeze)
     batch = mixed_batch(policy, pictures)
     before = policy(batch).logprobs
@@ -94,12 +78,12 @@ def test_new_weights_drop_what_came_from_old_ones(tiny_policy, pictures, encoded
                 weight.mul_(1.5)
                 policy.hf.get_parameter(name).copy_(weight)
     after = policy(batch).logprobs
-    assert encoded == [3, 3]
+    assert tower_calls == [3, 3]
     assert not torch.allclose(after, before)
     assert torch.allclose(after, other(batch).logprobs, atol=1e-5)
 
 
-def test_a_trained_projector_does_not_drop_what_the_tower_gave(tiny_policy, pictures, encoded):
+def test_a_trained_projector_does_not_drop_what_the_tower_gave(tiny_policy, pictures, tower_calls):
     policy = tiny_policy("qwen2_5_vl", freeze=("vision",))
     batch = mixed_batch(policy, pictures)
     before = policy(batch).logprobs
@@ -107,29 +91,29 @@ def test_a_trained_projector_does_not_drop_what_the_tower_gave(tiny_policy, pict
         for weight in policy.hf.model.visual.merger.parameters():
             weight.mul_(1.5)
     assert not torch.allclose(policy(batch).logprobs, before)
-    assert encoded == [3]
+    assert tower_calls == [3]
 
 
-def test_freezing_something_else_starts_anew(tiny_policy, pictures, encoded):
+def test_freezing_something_else_starts_anew(tiny_policy, pictures, tower_calls):
     policy = tiny_policy("qwen2_5_vl", freeze=("vision",))
     batch = mixed_batch(policy, pictures)
     before = policy(batch).logprobs
     apply_freeze(policy, ["vision", "projector"])
     assert torch.allclose(policy(batch).logprobs, before, atol=1e-6)
-    assert encoded == [3, 3]
+    assert tower_calls == [3, 3]
 
 
-def test_a_copy_of_the_policy_keeps_features_of_its_own(tiny_policy, pictures, encoded):
+def test_a_copy_of_the_policy_keeps_features_of_its_own(tiny_policy, pictures, tower_calls):
     policy = tiny_policy("qwen2_5_vl", freeze=("vision",))
     batch = mixed_batch(policy, pictures)
     policy(batch)
     copied = copy.deepcopy(policy, {id(item): item for item in (policy.prompts, policy.family)})
     copied(batch)
-    assert encoded == [3, 3]
+    assert tower_calls == [3, 3]
     assert copied.images is not policy.images
 
 
-def test_features_are_kept_up_to_the_bound(tiny_policy, pictures, encoded):
+def test_features_are_kept_up_to_the_bound(tiny_policy, pictures, tower_calls):
     policy = tiny_policy("qwen2_5_vl", freeze=("vision",))
     images = images_of(mixed_batch(policy, pictures))[:3]
     one_token = 4 * 64 * 4
@@ -137,6 +121,6 @@ def test_features_are_kept_up_to_the_bound(tiny_policy, pictures, encoded):
     whole = policy.images.encode(policy.hf, images)
     small = policy.images.encode(policy.hf, images[:1])
     assert torch.allclose(small.embeds, whole.embeds[: images[0].num_tokens], atol=1e-6)
-    assert encoded == [3, 1]
+    assert tower_calls == [3, 1]
     policy.images.encode(policy.hf, images[:1])
-    assert encoded == [3, 1]
+    assert tower_calls == [3, 1]
