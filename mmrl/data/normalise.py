@@ -20,6 +20,7 @@ from mmrl.data.rows import RawRow, RowError, RowProblem, describe
 from mmrl.data.serialise import canonical
 from mmrl.data.shapes import ANSWER_COLUMN, read_shape
 from mmrl.data.turns import PLACEHOLDER, PROMPT_COLUMNS, InlineImage, Slot, Turn
+from mmrl.data.unused import numbered_images, place_numbered, refuse_lost_images
 from mmrl.errors import DataError
 from mmrl.types import ContentPart, ImagePart, ImageRef, Message, Sample, TextPart
 
@@ -57,7 +58,9 @@ def _sample(
     columns = map_columns(values, options.mapping)
     shape = read_shape(columns.visible)
     image_column, images = _image_column(columns.visible, shape.turns)
-    turns, answer = _split_off_answer(shape.turns, _answer_text(shape.answer), shape.column)
+    numbered = {} if images else numbered_images(columns.visible)
+    placed = place_numbered(shape.turns, numbered) if numbered else shape.turns
+    turns, answer = _split_off_answer(placed, _answer_text(shape.answer), shape.column)
     if image_column in FILE_NAME_COLUMNS or options.images_first:
         turns = _images_first(turns, len(images))
     _check_counts(turns, images, shape.column, image_column)
@@ -72,7 +75,13 @@ def _sample(
     )
     used = {image_column, *IMAGE_COLUMNS, *shape.used}
     used |= {name for name in PROMPT_COLUMNS if columns.visible.get(name) is None}
+    used |= {part.field for turn in turns for part in turn.parts if isinstance(part, InlineImage)}
     rest = {name: value for name, value in columns.visible.items() if name not in used}
+    mapped = {column.partition(".")[0] for _, column in options.mapping}
+    refuse_lost_images(
+        {name: value for name, value in rest.items() if name not in mapped},
+        has_images=any(turn.has_images for turn in turns),
+    )
     meta = {key: _to_json(value, key) for key, value in (rest | dict(columns.hidden)).items()}
     return make_sample(messages, answer, {**origin, **meta, **shape.extra})
 

@@ -29,10 +29,16 @@ class Preference:
 
 
 def read_preference(values: Mapping[str, Any], *, has_prompt: bool) -> Preference | None:
-    """What the columns `chosen` and `rejected` say; None unless both hold text or messages."""
+    """What the columns `chosen` and `rejected` say; None unless both are filled. Raises RowProblem for other types."""
     chosen, rejected = (values.get(name) for name in PAIR)
-    if not all(isinstance(answer, str | Mapping | list | tuple) and answer for answer in (chosen, rejected)):
+    filled = [name for name in PAIR if not _is_empty(values.get(name))]
+    for name in filled:
+        if not isinstance(values[name], str | Mapping | list | tuple):
+            raise RowProblem(name, f"must be text or messages (got {describe(values[name])})")
+    if len(filled) < len(PAIR):
         return None
+    if chosen == rejected and not has_prompt:
+        raise RowProblem("chosen", "and rejected are identical, and there is no prompt; give two different answers")
     if isinstance(chosen, str) and isinstance(rejected, str):
         prompt = "" if has_prompt else _common_text(chosen, rejected)
         texts = (answer.removeprefix(prompt) for answer in (chosen, rejected))
@@ -47,6 +53,24 @@ def read_preference(values: Mapping[str, Any], *, has_prompt: bool) -> Preferenc
 def answer_messages(value: Any, field: str) -> list[dict[str, Any]]:
     """An answer of one column, text or messages, as messages in JSON form."""
     return _texts_as_messages(value) if isinstance(value, str) else _answer(_as_list(value, field), 0, field)
+
+
+def single_answer(values: Mapping[str, Any], *, has_answer: bool) -> dict[str, Any]:
+    """The one of `chosen` and `rejected` that is filled, as messages; it may stand alone beside an answer only."""
+    filled = [name for name in PAIR if not _is_empty(values.get(name))]
+    if len(filled) != 1:
+        return {}
+    name, missing = filled[0], PAIR[1 - PAIR.index(filled[0])]
+    if not has_answer:
+        raise RowProblem(
+            missing,
+            f"is missing beside `{name}`; fill both, or say with --map answer={name} that it is the answer",
+        )
+    return {name: answer_messages(values[name], name)}
+
+
+def _is_empty(answer: Any) -> bool:
+    return answer is None or (isinstance(answer, str | Mapping | list | tuple) and not answer)
 
 
 def _as_list(answer: Any, field: str) -> Sequence[Any]:

@@ -7,16 +7,17 @@ ShareGPT    conversations of {from, value}, system, tools; chosen and rejected  
 Alpaca      instruction, input, output, system, history; chosen and rejected         (LLaMA-Factory)
 OpenAI      messages with content parts
 
-Every shape is told by its columns, row by row; nothing is guessed from what a text says.
+Every shape is told by its columns, row by row; of text only that of messages as JSON is read as more than text.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmrl.data.preference import PAIR, answer_messages, read_preference
+from mmrl.data.preference import PAIR, answer_messages, read_preference, single_answer
 from mmrl.data.rows import RowProblem, describe
 from mmrl.data.turns import MESSAGE_COLUMNS, PROMPT_COLUMNS, Turn, prompt_column, read_turn, read_turns, user_turn
 
@@ -43,12 +44,16 @@ def read_shape(values: Mapping[str, Any]) -> Shape:
     for name in _UNUSABLE:
         if values.get(name):
             raise RowProblem(name, f"holds {describe(values[name])}; only images and text can be used so far")
+    values = _with_good_and_bad_output(values)
     preference = read_preference(values, has_prompt=any(values.get(name) for name in PROMPT_COLUMNS))
     implicit = preference is not None and not any(values.get(name) for name in PROMPT_COLUMNS)
     extra: dict[str, Any] = {}
     used: set[str] = {ANSWER_COLUMN}
     if preference is not None:
         extra |= {"chosen": preference.chosen, "rejected": preference.rejected}
+        used |= set(PAIR)
+    elif any(values.get(name) is not None for name in PAIR):
+        extra |= single_answer(values, has_answer=values.get(ANSWER_COLUMN) is not None)
         used |= set(PAIR)
     if implicit and preference is not None:
         column, turns = "chosen", read_turns(preference.prompt, "chosen")
@@ -59,7 +64,8 @@ def read_shape(values: Mapping[str, Any]) -> Shape:
     turns = _with_system(values, turns, used)
     turns = _with_completion(values, column, turns, extra, used)
     extra |= _source(values)
-    return Shape(column, turns, _answer(values), extra, frozenset(used))
+    is_answered = preference is not None or turns[-1].role == "assistant"
+    return Shape(column, turns, _answer(values, is_answered=is_answered), extra, frozenset(used))
 
 
 def _alpaca_turns(values: Mapping[str, Any], used: set[str]) -> list[Turn]:
@@ -74,18 +80,37 @@ def _alpaca_turns(values: Mapping[str, Any], used: set[str]) -> list[Turn]:
         raise RowProblem("instruction", f"and input must be text (got {describe(texts[0])} and {describe(texts[1])})")
     turns.append(user_turn("\n".join(text for text in texts if text)))
     used |= {"input", "history"}
-    if isinstance(values.get("output"), str) and values["output"]:
-        turns.append(Turn("assistant", (values["output"],)))
+    output = values.get("output")
+    if isinstance(output, str) and output:
+        turns.append(Turn("assistant", (output,)))
         used.add("output")
+    elif output and not isinstance(output, str):
+        raise RowProblem("output", f"must be text, or a list of a good and a bad answer (got {describe(output)})")
     return turns
+
+
+def _with_good_and_bad_output(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Alpaca's older pairs: `output` is [chosen, rejected]."""
+    output = values.get("output")
+    is_pair = isinstance(output, list | tuple) and len(output) == 2 and all(isinstance(text, str) for text in output)
+    if not is_pair or values.get("instruction") is None or any(values.get(name) is not None for name in PAIR):
+        return values
+    rest = {name: value for name, value in values.items() if name != "output"}
+    return rest | dict(zip(PAIR, output, strict=True))
 
 
 def _with_system(values: Mapping[str, Any], turns: list[Turn], used: set[str]) -> list[Turn]:
     """A column `system` is the system turn, unless the row has one already; an empty one is none."""
     system = values.get("system")
-    if not isinstance(system, str) or (system and turns[0].role == "system"):
+    if system is None:
         return turns
+    if not isinstance(system, str):
+        raise RowProblem("system", f"must be text (got {describe(system)})")
     used.add("system")
+    if system and turns[0].role == "system":
+        if turns[0].text != system:
+            raise RowProblem("system", "is filled and the messages begin with another system turn; keep one of them")
+        return turns
     return [Turn("system", (system,)), *turns] if system else turns
 
 
@@ -120,10 +145,29 @@ def _with_judged_turn(
     return turns[:-1]
 
 
-def _answer(values: Mapping[str, Any]) -> Any:
-    answer = values.get(ANSWER_COLUMN)
-    rule = values.get("reward_model")
-    return rule.get("ground_truth") if answer is None and isinstance(rule, Mapping) else answer
+def _answer(values: Mapping[str, Any], *, is_answered: bool) -> Any:
+    """`answer`, else verl's `reward_model.ground_truth`; a table may keep that object as JSON text."""
+    answer, rule = values.get(ANSWER_COLUMN), values.get("reward_model")
+    if answer is not None or rule is None:
+        return answer
+    if isinstance(rule, str):
+        rule = _object_in(rule)
+    if isinstance(rule, Mapping):
+        return rule.get("ground_truth")
+    if is_answered:
+        return None
+    raise RowProblem(
+        "reward_model",
+        f"must be an object with `ground_truth`, or one as JSON text (got {describe(values['reward_model'])}); name "
+        "another column of answers with --map answer=COLUMN",
+    )
+
+
+def _object_in(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _source(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from mmrl.data.row_worker import ReadRow
 from mmrl.data.rows import RowError
 from mmrl.data.sources import Source
 from mmrl.data.statistics import Statistics
+from mmrl.data.unused import answer_lookalikes
 from mmrl.types import Sample
 
 NUM_EXAMPLES = 5
@@ -66,6 +67,7 @@ class Survey:
         self._images: dict[str, set[int]] = {}
         self._notices: dict[tuple[str, str], Notices] = {}
         self._shared: dict[tuple[str, str], Notices] = {}
+        self._shared_prompts: dict[tuple[str, str], Notices] = {}
 
     @property
     def num_valid(self) -> int:
@@ -102,6 +104,8 @@ class Survey:
         ]
         for (first, second), notices in sorted(self._shared.items()):
             lines.append(f"{first} and {second} share {notices.count} row(s) {notices}")
+        for (first, second), notices in sorted(self._shared_prompts.items()):
+            lines.append(f"{first} and {second} share {notices.count} prompt(s) with different answers {notices}")
         lines += self._shared_images()
         return lines + [line for check in self._checks for line in check.warnings()]
 
@@ -111,9 +115,11 @@ class Survey:
             self.statistics.add(sample)
         self._note_repeats(row, split)
         if sample.answer is None:
-            self._notice(split, "have no answer", row.row)
+            self._notice(split, f"have no answer{_lookalike_hint(sample)}", row.row)
         elif not sample.answer.strip():
             self._notice(split, "have an empty answer", row.row)
+        if sample.meta.get("chosen") is not None and sample.meta["chosen"] == sample.meta.get("rejected"):
+            self._notice(split, "prefer an answer over the same one (chosen and rejected are identical)", row.row)
         images = self._images.setdefault(split, set())
         images.update(int(image.sha256[:16], 16) for image in sample.images)
 
@@ -134,6 +140,11 @@ class Survey:
                 first, second = sorted([(other, rows[key]), (split, row.row)])
                 notices = self._shared.setdefault((first[0], second[0]), Notices())
                 notices.add(f"{first[0]}:{first[1]} is {second[0]}:{second[1]}")
+        for other, known in self._prompts.items():
+            if other != split and prompt in known and key not in self._rows_of_key[other]:
+                first, second = sorted([(other, known[prompt]), (split, row.row)])
+                notices = self._shared_prompts.setdefault((first[0], second[0]), Notices())
+                notices.add(f"{first[0]}:{first[1]} and {second[0]}:{second[1]}")
 
     def _notice(self, split: str, what: str, row: int) -> None:
         self._notices.setdefault((split, what), Notices()).add(str(row))
@@ -146,3 +157,13 @@ class Survey:
             for second in names[index + 1 :]:
                 splits_of[first, second] = len(self._images[first] & self._images[second])
         return [f"{first} and {second} share {count} image(s)" for (first, second), count in splits_of.items() if count]
+
+
+def _lookalike_hint(sample: Sample) -> str:
+    """Which unused columns may hold the missing answer; none is missed beside judged or preferred ones."""
+    if any(name in sample.meta for name in ("chosen", "completion")):
+        return ""
+    names = answer_lookalikes(sample.meta)
+    if not names:
+        return ""
+    return f" (is it in {' or '.join(repr(name) for name in names)}? then read with --map answer={names[0]})"

@@ -8,6 +8,7 @@ In a list of content parts, images are parts of their own and text is taken lite
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
@@ -28,6 +29,8 @@ _ROLE_NAMES: dict[str, Role] = {role: role for role in ROLES} | {
     "observation": "tool",
     "developer": "system",
 }
+
+_MESSAGES_BEGIN = re.compile(r"""\s*\[\s*\{\s*["'](role|content|from|value)["']\s*:""")
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ def read_turns(prompt: Any, field: str) -> list[Turn]:
     """The turns of a prompt: one user turn for text, a turn for each message otherwise. field: the column it is in."""
     if isinstance(prompt, str) and field in MESSAGE_COLUMNS:
         prompt = _from_json_text(prompt, field)
+    if isinstance(prompt, str) and field == "prompt":
+        prompt = _messages_in_text(prompt)
     if isinstance(prompt, str):
         return [user_turn(prompt)]
     if not isinstance(prompt, list | tuple) or not prompt:
@@ -102,6 +107,10 @@ def read_turn(message: Any, field: str) -> Turn:
     if role is None:
         known = ("human", "gpt", "observation", "function_call", "system") if is_sharegpt else ROLES
         raise RowProblem(f"{field}.{role_key}", f"must be one of {', '.join(known)} (got {describe(name)})")
+    if not content and message.get("tool_calls"):
+        raise RowProblem(
+            f"{field}.tool_calls", "calls of tools in OpenAI's form cannot be read; write the call as text in `content`"
+        )
     if isinstance(content, str):
         return Turn(role, _split(content) if role in ("user", "tool") else (content,))
     if not isinstance(content, list | tuple):
@@ -120,6 +129,19 @@ def _from_json_text(text: str, field: str) -> Sequence[Any]:
     return messages
 
 
+def _messages_in_text(text: str) -> str | list[Any]:
+    """The messages that a table keeps as JSON text in `prompt`, as verl's do; any other text as it is."""
+    if not _MESSAGES_BEGIN.match(text):
+        return text
+    try:
+        messages = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RowProblem(
+            "prompt", f"begins like a list of messages and is no JSON ({describe(text)}); write it with json.dumps"
+        ) from error
+    return messages if isinstance(messages, list) else text
+
+
 def _read_part(part: Any, field: str) -> str | Slot | InlineImage:
     if isinstance(part, str):
         return part
@@ -135,13 +157,19 @@ def _read_part(part: Any, field: str) -> str | Slot | InlineImage:
         return InlineImage(address.get("url") if isinstance(address, Mapping) else address, f"{field}.image_url")
     if kind == "image":
         return _read_image_part(part, field)
-    raise RowProblem(f"{field}.type", f"must be text, image or image_url (got {describe(part.get('type'))})")
+    got = describe(part if kind is None else kind)
+    raise RowProblem(f"{field}.type", f"must be text, image or image_url (got {got})")
 
 
 def _read_image_part(part: Mapping[str, Any], field: str) -> Slot | InlineImage:
     for key in ("image", "url", "path", "base64"):
         if part.get(key) is not None:
             return InlineImage(part[key], f"{field}.{key}")
+    if part.get("source") is not None:
+        raise RowProblem(
+            f"{field}.source",
+            'an image in Anthropic\'s form; write {"type": "image", "base64": …}, or "url" or "path", in its place',
+        )
     if part.get("bytes") is not None:
         return InlineImage({"bytes": part["bytes"]}, field)
     return Slot()

@@ -38,6 +38,7 @@ def test_warnings_name_the_rows(tmp_path: Path) -> None:
         "train: 1 row(s) have the prompt of an earlier one and another answer (row 3)",
         "train: 1 row(s) repeat an earlier one (row 4)",
         "test and train share 1 row(s) (row test:2 is train:3)",
+        "test and train share 1 prompt(s) with different answers (row test:2 and train:2)",
         "test and train share 1 image(s)",
     ]
 
@@ -104,3 +105,32 @@ def test_a_small_image_is_not_enlarged_and_a_missing_one_is_not_found() -> None:
         thumbnail(ImageRef("f" * 64, 5, 5))
     with pytest.raises(DataError, match=r"sides of 64, 128, 256, 512 pixels \(got 100\)"):
         thumbnail(reference, side=100)
+
+
+def test_d05_a_text_prompt_in_two_splits_with_other_answers_is_a_leak(tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    write_jsonl(folder / "train.jsonl", {"prompt": "2+2?", "answer": "4"})
+    write_jsonl(folder / "test.jsonl", {"prompt": "a", "answer": "1"}, {"prompt": "2+2?", "answer": "four"})
+    assert validate(folder).warnings() == [
+        "test and train share 1 prompt(s) with different answers (row test:2 and train:1)"
+    ]
+
+
+def test_a_missing_answer_names_the_columns_that_may_hold_it(tmp_path: Path) -> None:
+    file = write_jsonl(
+        tmp_path / "train.jsonl",
+        {"prompt": "a", "Answer": "1"},
+        {"prompt": "b", "solution": "2", "topic": "x"},
+        {"prompt": "c", "topic": "x"},
+    )
+    assert validate(file).warnings() == [
+        "train: 1 row(s) have no answer (is it in 'Answer'? then read with --map answer=Answer) (row 1)",
+        "train: 1 row(s) have no answer (is it in 'solution'? then read with --map answer=solution) (row 2)",
+        "train: 1 row(s) have no answer (row 3)",
+    ]
+
+
+def test_identical_preferred_and_rejected_answers_are_told_of(tmp_path: Path) -> None:
+    file = write_jsonl(tmp_path / "train.jsonl", {"prompt": "a", "answer": "1", "chosen": "x", "rejected": "x"})
+    [warning] = validate(file).warnings()
+    assert "chosen and rejected are identical" in warning
