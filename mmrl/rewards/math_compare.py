@@ -18,7 +18,7 @@ from mmrl.rewards.math_symbolic import symbolically_equal, to_sympy
 from mmrl.rewards.math_words import is_words, word_key
 from mmrl.rewards.number_words import number_of_words
 from mmrl.rewards.numbers import PlainNumber, read_number
-from mmrl.rewards.units import conversion_factor, is_known_unit, split_glued_unit, split_unit
+from mmrl.rewards.units import split_glued_unit, split_unit, units_agree
 
 
 def answers_equal(gold: MathAnswer, answer: MathAnswer) -> bool:
@@ -90,9 +90,12 @@ def _values_equal(gold: MathAnswer, answer: MathAnswer) -> bool:
     (gold_value, gold_unit), (value, unit) = split_unit(gold.text), split_unit(answer.text)
     if gold_unit and not unit:
         value, unit = split_glued_unit(answer.text, gold_unit)
+    are_numbers = read_number(gold_value) is not None and read_number(value) is not None
+    if are_numbers and not units_agree(unit, gold_unit):
+        return False
     if (gold_unit or unit) and _quantities_equal(gold.text, answer.text):
         return True  # what looks like a unit may be a variable: d/2 and 1/2 d
-    if _units_clash(gold_unit, unit):
+    if not units_agree(unit, gold_unit):
         return False
     if _quantities_equal(gold_value, value):
         return True
@@ -123,14 +126,6 @@ def _identity_ends_in(gold: MathAnswer, answer: MathAnswer) -> bool:
     """`x + 2 - 1 = x + 1` gives `x + 1`, since both sides are one; `2x + 1 = 5` does not give 5."""
     sides = [side.strip() for side in answer.text.split("=")]
     return all(_quantities_equal(side, sides[-1]) for side in sides) and _quantities_equal(gold.text, sides[-1])
-
-
-def _units_clash(gold_unit: str | None, unit: str | None) -> bool:
-    """Whether both have a unit and they are not one, as mph and mi/h are. Words that are no unit of measurement
-    (`5 apples`) do not matter: the question says what is counted."""
-    if gold_unit is None or unit is None or not (is_known_unit(gold_unit) and is_known_unit(unit)):
-        return False
-    return conversion_factor(unit, gold_unit) != 1
 
 
 def _quantities_equal(gold: str, answer: str) -> bool:

@@ -11,14 +11,14 @@ from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
 from mmrl.rewards.find import find_answer
 from mmrl.rewards.math_answer import read_answer
 from mmrl.rewards.numbers import read_number
-from mmrl.rewards.units import conversion_factor, is_known_unit, split_unit, unit_name
+from mmrl.rewards.units import converted, is_known_unit, split_any_glued_unit, split_unit, unit_name
 
 _MAX_CHARACTERS = 500
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number and the unit behind it; None for no unit, or for words that are none (`5 apples`)."""
+    """A number and the unit behind it, which may be words that are no unit (`5 apples`); None for nothing behind it."""
 
     value: Fraction
     unit: str | None
@@ -28,7 +28,8 @@ class NumberReward(Reward):
     """1 if |answer - reference| <= max(absolute, relative · |reference|), else 0.
 
     An answer in another unit of the same kind is converted; one in a unit of another kind is wrong; one without a unit
-    is taken to be in the reference's, unless `require_unit` is set. A percentage is a hundredth of its number.
+    is taken to be in the reference's, unless `require_unit` is set. Where only one side has a percent sign, its number
+    may stand for itself or for its hundredth: `50 %` is 50 and 0.5.
     """
 
     def __init__(self, config: NumberRewardConfig) -> None:
@@ -52,20 +53,31 @@ class NumberReward(Reward):
         quantity = read_quantity(text)
         if quantity is None:
             return Score(0.0, text, f"not a number ({place})")
-        value = self._in_unit(quantity, wanted)
-        if value is None:
+        differences = [abs(value - reference.value) for value in self._readings(quantity, wanted)]
+        if not differences:
             return Score(0.0, text, f"in {quantity.unit or 'no unit'}, not in {wanted} ({place})")
-        difference = abs(value - reference.value)
+        difference = min(differences)
         is_near = difference <= max(self._absolute, self._relative * abs(reference.value))
-        return Score(float(is_near), text, f"off by {float(difference):.6g} {wanted or ''}".rstrip() + f" ({place})")
+        return Score(float(is_near), text, f"off by {_shown(difference)} {wanted or ''}".rstrip() + f" ({place})")
 
-    def _in_unit(self, quantity: Quantity, wanted: str | None) -> Fraction | None:
-        if quantity.unit is None:
-            return None if wanted is not None and self._require_unit else quantity.value
-        if wanted is None:
-            return quantity.value / 100 if quantity.unit == "%" else quantity.value
-        factor = conversion_factor(quantity.unit, wanted)
-        return quantity.value * factor if factor is not None else None
+    def _readings(self, quantity: Quantity, wanted: str | None) -> list[Fraction]:
+        """What the answer may be in the wanted unit; nothing where it is in none that measures the same."""
+        if quantity.unit is None and wanted is not None and self._require_unit:
+            return []
+        if (quantity.unit, wanted) == ("%", None):
+            return [quantity.value, quantity.value / 100]
+        if (quantity.unit, wanted) == (None, "%"):
+            return [quantity.value, quantity.value * 100]
+        value = converted(quantity.value, quantity.unit, wanted)
+        return [] if value is None else [value]
+
+
+def _shown(number: Fraction) -> str:
+    """Six digits of a number that may be larger than any float."""
+    try:
+        return f"{float(number):.6g}"
+    except OverflowError:
+        return f"more than 1e{len(str(int(number))) - 1}"
 
 
 def read_quantity(text: str) -> Quantity | None:
@@ -76,7 +88,7 @@ def read_quantity(text: str) -> Quantity | None:
     if answer.kind != "value":
         return None
     value, unit = split_unit(answer.text)
+    if unit is None:
+        value, unit = split_any_glued_unit(answer.text)
     number = read_number(value)
-    if number is None:
-        return None
-    return Quantity(number.value, unit if unit is not None and is_known_unit(unit) else None)
+    return None if number is None else Quantity(number.value, unit)

@@ -6,67 +6,22 @@ import re
 from fractions import Fraction
 
 from mmrl.rewards.latex import strip_text_commands
+from mmrl.rewards.unit_tables import MEASURES, NAMES, ZEROS
 
-_ALIASES = {
-    "m": "meter metre meters metres", "cm": "centimeter centimetre centimeters centimetres",
-    "mm": "millimeter millimetre millimeters millimetres", "km": "kilometer kilometre kilometers kilometres",
-    "um": "micrometer micrometre micron μm", "nm": "nanometer nanometre",
-    "in": "inch inches", "ft": "foot feet", "yd": "yard yards", "mi": "mile miles",
-    "g": "gram grams gm", "kg": "kilogram kilograms kgs", "mg": "milligram milligrams", "lb": "pound pounds lbs",
-    "oz": "ounce ounces", "t": "ton tons tonne tonnes",
-    "s": "sec secs second seconds", "min": "mins minute minutes", "h": "hr hrs hour hours", "ms": "millisecond",
-    "day": "days d", "week": "weeks", "month": "months", "year": "years yr yrs",
-    "L": "l liter litre liters litres", "mL": "ml milliliter millilitre milliliters millilitres",
-    "gal": "gallon gallons", "°": "deg degree degrees ^{\\circ}", "°C": "^{\\circ}C celsius",
-    "°F": "^{\\circ}F fahrenheit", "K": "kelvin kelvins", "rad": "radian radians",
-    "N": "newton newtons", "J": "joule joules", "kJ": "kilojoule kilojoules", "W": "watt watts", "kW": "kilowatt",
-    "V": "volt volts", "A": "amp amps ampere amperes", "Ω": "ohm ohms \\Omega", "Hz": "hertz", "Pa": "pascal pascals",
-    "mol": "mole moles", "mph": "", "kph": "kmh", "am": "a.m", "pm": "p.m", "dollar": "dollars usd", "cent": "cents",
-    "yuan": "rmb", "jiao": "", "dm": "", "jin": "",
-    "acre": "acres", "ha": "hectare hectares", "%": "\\%",
-}  # fmt: skip
-_CHINESE = {
-    "米": "m", "厘米": "cm", "千米": "km", "公里": "km", "千克": "kg", "公斤": "kg", "克": "g", "秒": "s",
-    "分钟": "min", "分": "min", "小时": "h", "时": "h", "天": "day", "周": "week", "年": "year",
-    "毫米": "mm", "分米": "dm", "微米": "um", "纳米": "nm", "英寸": "in", "英尺": "ft", "英里": "mi", "毫克": "mg",
-    "吨": "t", "斤": "jin", "毫秒": "ms", "升": "L", "毫升": "mL", "公顷": "ha", "度": "°", "摄氏度": "°C",
-    "弧度": "rad", "牛": "N", "牛顿": "N", "焦": "J", "焦耳": "J", "千焦": "kJ", "瓦": "W", "千瓦": "kW", "伏": "V",
-    "伏特": "V", "安": "A", "安培": "A", "欧": "Ω", "欧姆": "Ω", "赫兹": "Hz", "帕": "Pa", "摩尔": "mol", "元": "yuan",
-    "美元": "dollar", "角": "jiao",
-}  # fmt: skip
-_NAMES = {
-    **{name: name for name in _ALIASES},
-    **{alias: name for name, aliases in _ALIASES.items() for alias in aliases.split()},
-    **_CHINESE,
-}
-_MEASURES: dict[str, dict[str, str]] = {
-    "length": {
-        "m": "1", "cm": "1e-2", "mm": "1e-3", "km": "1e3", "um": "1e-6", "nm": "1e-9", "in": "0.0254", "ft": "0.3048",
-        "yd": "0.9144", "mi": "1609.344", "dm": "0.1",
-    },
-    "mass": {"kg": "1", "g": "1e-3", "mg": "1e-6", "t": "1e3", "lb": "0.45359237", "oz": "0.028349523125",
-        "jin": "0.5",
-    },
-    "time": {"s": "1", "ms": "1e-3", "min": "60", "h": "3600", "day": "86400", "week": "604800"},
-    "energy": {"J": "1", "kJ": "1e3"},
-    "power": {"W": "1", "kW": "1e3"},
-    "money": {"dollar": "1", "cent": "1e-2"},
-    "money of China": {"yuan": "1", "jiao": "1e-1"},
-    "share": {"%": "1e-2"},
-}  # fmt: skip
-_COMPOUNDS = {
-    "L": ("length", 3, "1e-3"), "mL": ("length", 3, "1e-6"), "gal": ("length", 3, "0.003785411784"),
-    "ha": ("length", 2, "1e4"), "acre": ("length", 2, "4046.8564224"),
-}  # fmt: skip
-_RATIOS = {"mph": "mi/h", "kph": "km/h"}
+_COUNTS = ("unit", "square unit", "cubic unit", "units^2", "units^3", "unit^2", "unit^3", "个")
 _NUMBER_END = r"(?P<value>.*?(?:[\d}\])]|\\pi))"
 _WRAPPED = re.compile(
     _NUMBER_END + r"\s*(?P<unit>(?:\\text\{(?:[^{}]|\{[^{}]*\})*\}(?:\s*\^\{?-?\d\}?)?(?:\s|/|\\cdot)*)+)$"
 )
 _SIGN = re.compile(_NUMBER_END + r"\s*(?P<unit>\\%|\^\{\\circ\}\s*(?:[CF]|\\text\{\s*[CF]\s*\})?)$")
+_LETTER = r"A-Za-zμΩ\u4e00-\u9fff"
 _PLAIN = re.compile(
-    _NUMBER_END + r"(?P<space>\s*)(?P<unit>[A-Za-zμΩ\u4e00-\u9fff][A-Za-z ./·\u4e00-\u9fff]*(?:\^\{?\d\}?|\d)?)$"
+    _NUMBER_END + rf"(?P<space>\s*)(?P<unit>[{_LETTER}][{_LETTER} ./·]*(?:\^\{{?-?\d\}}?[{_LETTER} ./·]*)*\d?)$"
 )
+_POWER_INSIDE = re.compile(r"\^\{?-?\d\}?.*[A-Za-z]|\^\{?-")
+_MICRO = re.compile(r"\\mu\s*(?=[A-Za-z])")
+_OHM = re.compile(r"\\Omega(?![a-zA-Z])")
+_DOT = re.compile(r"(?<=[A-Za-zΩ}])\s*\\cdot\s*(?=[A-Za-zμΩ])")
 _HAS_VARIABLE = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]")
 _COMMANDS = re.compile(r"\\[a-zA-Z]+|\\text\{[^{}]*\}")
 
@@ -81,77 +36,98 @@ def split_unit(tidied: str) -> tuple[str, str | None]:
     for pattern in (_WRAPPED, _SIGN):
         if match := pattern.match(tidied):
             return match["value"].strip(), unit_name(match["unit"])
-    match = _PLAIN.match(tidied)
+    match = _PLAIN.match(_DOT.sub("·", _OHM.sub("Ω", _MICRO.sub("μ", tidied))))
     if match is None or _HAS_VARIABLE.search(_COMMANDS.sub("", match["value"])):
         return tidied, None
     name = unit_name(match["unit"])
-    letters = re.sub(r"[^A-Za-z\u4e00-\u9fff]", "", match["unit"])
+    letters = re.sub(r"[^A-Za-zμΩ\u4e00-\u9fff]", "", match["unit"])
     is_known = is_known_unit(name)
     if re.fullmatch(r"[\u4e00-\u9fff /]+", match["unit"]):
         return match["value"].strip(), name  # Chinese counts with measure words: 3个, 24元
-    if (is_known and (match["space"] or len(letters) > 1)) or (match["space"] and len(letters) > 2):
+    is_word = bool(match["space"]) and len(letters) > 2 and _POWER_INSIDE.search(match["unit"]) is None
+    if (is_known and (match["space"] or len(letters) > 1)) or is_word:
         return match["value"].strip(), name
     return tidied, None
 
 
 def split_glued_unit(tidied: str, unit: str) -> tuple[str, str | None]:
     """The number and `unit` where it stands right behind a plain number, as in `5m`; elsewhere the text as it is."""
-    match = re.fullmatch(r"(?P<value>[+-]?[\d.,]+)\s*(?P<unit>[A-Za-z]+(?:\^\{?\d\}?)?)", tidied)
-    is_it = match is not None and unit_name(match["unit"]) == unit and is_known_unit(unit)
-    return (match["value"], unit) if match is not None and is_it else (tidied, None)
+    value, found = split_any_glued_unit(tidied)
+    return (value, unit) if found == unit else (tidied, None)
+
+
+def split_any_glued_unit(tidied: str) -> tuple[str, str | None]:
+    """The number and the known unit right behind it, whichever it is: `5V`."""
+    match = re.fullmatch(r"(?P<value>[+-]?[\d.,]+)\s*(?P<unit>[A-Za-zΩ]+(?:\^\{?\d\}?)?)", tidied)
+    unit = unit_name(match["unit"]) if match is not None else ""
+    return (match["value"], unit) if match is not None and is_known_unit(unit) else (tidied, None)
 
 
 def unit_name(text: str) -> str:
     """`square centimetres`, `cm²`, `\\text{cm}^2` and `sq. cm` as `cm^2`; `km per hour` as `km/h`."""
     text = re.sub(r"\{(-?\d)\}", r"\1", strip_text_commands(text).replace("^{\\circ}", "°")).strip().rstrip(".")
-    text = re.sub(r"°\s+", "°", text.replace("\\cdot", "·"))
+    text = re.sub(r"°\s+(?=[A-Z])", "°", re.sub(r"\s*\\cdot\s*", "·", _OHM.sub("Ω", _MICRO.sub("μ", text))))
+    text = re.sub(r"(?i)(?:°|\bdeg(?:ree)?s?)\s+(?=celsius|fahrenheit|kelvin)", "", text)
+    text = re.sub(r"\bdeg(?:ree)?s?\s+(?=[CF]$)", "°", text).replace("per cent", "%")
     parts = re.split(r"\s*/\s*|\s+per\s+|每", text)
     return "/".join(map(_product_name, parts))
 
 
 def is_known_unit(name: str) -> bool:
     """Whether every factor of a unit's name is in the table."""
-    return all(re.sub(r"\^?-?\d$", "", part) in _NAMES for part in re.split("[/·]", name))
+    return all(re.sub(r"\^?-?\d$", "", part) in NAMES for part in re.split("[/·]", name))
+
+
+def units_agree(unit: str | None, wanted: str | None) -> bool:
+    """Whether numbers with these units, names as `unit_name` gives them, may be compared as they are: the same unit, or
+    none on one side. Words that are not known must be the same words, but for a plural's s."""
+    if unit is None or wanted is None or _singular(unit) in _COUNTS or _singular(wanted) in _COUNTS:
+        return True
+    return _singular(unit) == _singular(wanted) or conversion_factor(unit, wanted) == 1
+
+
+def converted(value: Fraction, unit: str | None, wanted: str | None) -> Fraction | None:
+    """A value with a unit in another unit; None where they do not measure the same thing."""
+    if unit in ZEROS and wanted in ZEROS and unit != wanted:
+        assert unit is not None and wanted is not None
+        return (value * MEASURES[unit][0] + ZEROS[unit] - ZEROS[wanted]) / MEASURES[wanted][0]
+    if units_agree(unit, wanted):
+        return value
+    factor = conversion_factor(unit, wanted) if unit is not None and wanted is not None else None
+    return value * factor if factor is not None else None
 
 
 def conversion_factor(unit: str, wanted: str) -> Fraction | None:
     """What a value in `unit` is multiplied by to be in `wanted`, both being names as `unit_name` gives them; None where
-    they do not measure the same thing, or are not in the table."""
+    they do not measure the same thing, are not in the table, or have different zeros."""
     if unit == wanted:
         return Fraction(1)
     one, other = _measure(unit), _measure(wanted)
-    if one is None or other is None or one[0] != other[0]:
+    if one is None or other is None or one[1] != other[1] or (unit in ZEROS and wanted in ZEROS):
         return None
-    return one[1] / other[1]
+    return one[0] / other[0]
 
 
-def _measure(name: str) -> tuple[dict[str, int], Fraction] | None:
-    """Powers of the quantities that a unit measures, and its size in their base units."""
+def _measure(name: str) -> tuple[Fraction, dict[str, int]] | None:
+    """The size of a unit in base units, and the powers of the quantities that it measures."""
     powers: dict[str, int] = {}
     size = Fraction(1)
-    parts = enumerate(_RATIOS.get(name, name).split("/"))
-    factors = [(position, factor) for position, part in parts for factor in part.split("·")]
-    for position, text in factors:
+    factors = [(place, factor) for place, part in enumerate(name.split("/")) for factor in part.split("·")]
+    for place, text in factors:
         match = re.fullmatch(r"(.*?)(?:\^(-?\d))?", text)
         assert match is not None
-        factor = _factor(match[1])
-        if factor is None:
+        if match[1] not in MEASURES:
             return None
-        quantity, own_power, own_size = factor
-        power = int(match[2] or 1) * (1 if position == 0 else -1)
-        powers[quantity] = powers.get(quantity, 0) + own_power * power
+        own_size, own_powers = MEASURES[match[1]]
+        power = int(match[2] or 1) * (1 if place == 0 else -1)
+        for quantity, own_power in own_powers.items():
+            powers[quantity] = powers.get(quantity, 0) + own_power * power
         size *= own_size**power
-    return {quantity: power for quantity, power in powers.items() if power}, size
+    return size, {quantity: power for quantity, power in powers.items() if power}
 
 
-def _factor(name: str) -> tuple[str, int, Fraction] | None:
-    if name in _COMPOUNDS:
-        quantity, power, size = _COMPOUNDS[name]
-        return quantity, power, Fraction(size)
-    for quantity, sizes in _MEASURES.items():
-        if name in sizes:
-            return quantity, 1, Fraction(sizes[name])
-    return None
+def _singular(name: str) -> str:
+    return name if is_known_unit(name) or len(name) < 4 else name.removesuffix("s")
 
 
 def _product_name(text: str) -> str:
@@ -169,4 +145,6 @@ def _single_name(text: str) -> str:
     elif match := re.match(r"(.*?)\s*\^?(-?\d)$", text):
         power, text = f"^{match[2]}", match[1]
     text = text.strip()
-    return (_NAMES.get(text) or _NAMES.get(text.lower()) or text.lower()) + power
+    is_plain_word = text.istitle() or (text.isupper() and len(text) > 3)
+    plain = text.lower() if is_plain_word and len(text) > 3 else text
+    return NAMES.get(text, NAMES.get(plain, plain)) + power
