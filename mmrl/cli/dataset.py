@@ -114,11 +114,16 @@ def show(
 ) -> None:
     """Show samples as a run sees them; with a config or a model, also image sizes and token counts as it makes them."""
     from mmrl.data import load_dataset
+    from mmrl.errors import NotFoundError
     from mmrl.runs.inert import inert
 
     start, stop = _parse_rows(rows)
     dataset = load_dataset(ref, limit=stop)
     samples = dataset[start:stop]
+    if not samples:
+        raise NotFoundError(
+            f"{dataset.name} @{dataset.split} has {len(dataset)} rows, 0 to {len(dataset) - 1}; none of {rows}"
+        )
     previewer = _previewer(config, model)
     previews = [None if previewer is None else previewer(sample) for sample in samples]
     if json:

@@ -26,7 +26,9 @@ def splits_text(info: DatasetInfo) -> str:
 def error_lines(what: str, errors: Sequence[RowError]) -> list[str]:
     """The first bad rows, a line each, and how many more there are."""
     lines = [f"{what}: {error}" for error in errors[:NUM_SHOWN]]
-    return lines + ([f"{what}: … and {len(errors) - NUM_SHOWN} more"] if len(errors) > NUM_SHOWN else [])
+    return lines + (
+        [f"{what}: … and {len(errors) - NUM_SHOWN} more; --json lists all"] if len(errors) > NUM_SHOWN else []
+    )
 
 
 def sample_to_json(sample: Sample, preview: SamplePreview | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
@@ -109,8 +110,9 @@ def _from_network(url: str, *, field: str, options: ReadOptions) -> bytes:
 def _from_file(path: Path, text: str, *, root: Path, field: str) -> bytes:
     try:
         if not path.is_file():
+            hint = _list_hint(text)
             raise RowProblem(
-                field, f"no file {describe(text)} in the data set's folder {root}, and not base64 of an image"
+                field, f"no file {describe(text)} in the data set's folder {root}, and not base64 of an image{hint}"
             )
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
@@ -118,6 +120,14 @@ def _from_file(path: Path, text: str, *, root: Path, field: str) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise RowProblem(field, f"{describe(text)} cannot be read: {error.strerror or error}") from error
+
+
+def _list_hint(text: str) -> str:
+    """What to write in place of a text that stands for several paths."""
+    names = [name.strip(" '\"") for name in text.strip("[] ").replace(";", ",").replace("|", ",").split(",")]
+    if len(names) < 2 and not text.startswith("["):
+        return ""
+    return f"; write several images as a JSON list: {json.dumps(names, ensure_ascii=False)}"
 
 
 def _path_inside(text: str, *, root: Path, field: str, options: ReadOptions) -> Path:

@@ -32,7 +32,7 @@ class BadRowsError(DataError):
     def __init__(self, path: str | Path, errors: Sequence[RowError], num_rows: int, *, advice: str) -> None:
         shown = [f"  {error}" for error in errors[:NUM_SHOWN]]
         if len(errors) > NUM_SHOWN:
-            shown.append(f"  … and {len(errors) - NUM_SHOWN} more")
+            shown.append(f"  … and {len(errors) - NUM_SHOWN} more; `mmrl dataset validate PATH --json` lists all")
         super().__init__("\n".join([f"{path}: {len(errors)} of {num_rows} rows cannot be used; {advice}", *shown]))
         self.errors = tuple(errors)
         self.num_rows = num_rows

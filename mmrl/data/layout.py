@@ -26,6 +26,7 @@ METADATA_NAMES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 _NOT_DATA = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
+_PACKED = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar")
 _JUNK = ("__MACOSX", ".DS_Store")
 
 
@@ -59,10 +60,12 @@ def find_layout(folder: Path, *, split: str | None, only_name: str, shown: Path)
     found = _split_files(folder, shown) or _data_subfolder(folder, shown) or _metadata_subfolders(folder, shown)
     found = found or _class_folders(folder, only_name)
     if not found:
+        packed = [file.name for file in sorted(folder.iterdir()) if file.suffix.lower() in _PACKED]
+        hint = f"; it holds {', '.join(packed[:3])}: unpack it and give the file or folder that comes out"
         raise DataError(
             f"{shown} holds no data set: needs a file for each split such as train.jsonl "
             f"({', '.join(READERS)}), or images with {' or '.join(METADATA_NAMES)}, "
-            "or a subfolder of images for each class"
+            f"or a subfolder of images for each class{hint if packed else ''}"
         )
     return found
 
@@ -131,7 +134,8 @@ def _split_files(folder: Path, shown: Path) -> dict[str, SplitFiles]:
         (shards if shard else whole).setdefault(shard[1] if shard else file.stem, []).append(file)
     twice = next((name for name, files in whole.items() if len(files) > 1 or name in shards), None)
     if twice:
-        raise DataError(f"{shown} has two files for split {twice!r}; keep one of them")
+        names = ", ".join(file.name for file in [*whole[twice], *shards.get(twice, [])][:5])
+        raise DataError(f"{shown} has several files for split {twice!r} ({names}); keep one of them")
     return {name: SplitFiles(tuple(files), folder) for name, files in sorted((whole | shards).items())}
 
 

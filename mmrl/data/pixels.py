@@ -15,12 +15,15 @@ other one is stored as the PNG of its normalised pixels. So whatever lies in the
 from __future__ import annotations
 
 import io
+import math
+import re
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from mmrl.data.png import plain_png_size
 from mmrl.errors import DataError, MmrlError
@@ -34,6 +37,22 @@ MAX_ASPECT_RATIO = 200
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 """Formats that are tried, by content, never by name; JPEG includes the MPO of phones. None runs another program."""
 
+_NO_IMAGES: dict[str, tuple[bytes, ...]] = {
+    "an SVG drawing": (b"<svg",),
+    "a PDF document": (b"%pdf",),
+    "a web page (HTML), as a server sends it in place of an image": (b"<!doctype html", b"<html"),
+    "XML": (b"<?xml",),
+    "JSON": (b'{"', b"[{"),
+    "a zip archive": (b"pk\x03\x04",),
+    "a gzip file": (b"\x1f\x8b",),
+    "a pointer of Git LFS; fetch the file itself with `git lfs pull`": (b"version https://git-lfs",),
+    "a video (WebM)": (b"\x1aE\xdf\xa3".lower(),),
+    "JPEG XL": (b"\xff\n", b"\x00\x00\x00\x0cjxl "),
+    "a Photoshop file": (b"8bps",),
+    "an icon (ICO)": (b"\x00\x00\x01\x00",),
+}
+
+_ADDRESS = re.compile(r"<[^<>]* object at 0x[0-9a-f]+>")
 _ORIENTATION_TAG = 0x0112
 
 
@@ -90,9 +109,9 @@ def _open(data: bytes) -> Image.Image:
     try:
         opened = Image.open(io.BytesIO(data), formats=FORMATS)
     except Image.DecompressionBombError as error:
-        raise DataError(f"the image is too large: {error}") from error
+        raise _too_large(data) from error
     except Exception as error:  # Pillow's decoders raise almost any type on damaged bytes
-        raise DataError(f"not an image that can be read ({_short(error)}); allowed are {', '.join(FORMATS)}") from error
+        raise DataError(f"{_what(data, error)}; allowed are {', '.join(FORMATS)}") from error
     _check_size(opened)
     return opened
 
@@ -109,18 +128,46 @@ def _refusing_damage(image: Image.Image) -> Iterator[None]:
 
 def _check_size(image: Image.Image) -> None:
     if image.width * image.height > MAX_PIXELS:
-        raise DataError(
-            f"the image is {image.width}x{image.height} = {image.width * image.height:,} pixels; "
-            f"at most {MAX_PIXELS:,} are decoded; make it smaller"
-        )
+        raise DataError(_too_many_pixels(image.width, image.height))
     short, long = sorted((image.width, image.height))
     if short == 0:
         raise DataError(f"the image is {image.width}x{image.height}: it has no pixels")
     if long > MAX_ASPECT_RATIO * short:
         raise DataError(
-            f"the image is {image.width}x{image.height}, an aspect ratio of {long / short:.0f}; "
+            f"the image is {image.width}x{image.height}, an aspect ratio of {_upwards(long / short)}; "
             f"vision-language models take at most {MAX_ASPECT_RATIO}; crop or pad it"
         )
+
+
+def _too_many_pixels(width: int, height: int) -> str:
+    size = f"{width}x{height} = {width * height:,} pixels"
+    return f"the image is {size}; at most {MAX_PIXELS:,} are decoded; make it smaller"
+
+
+def _too_large(data: bytes) -> DataError:
+    """The error for an image whose size Pillow refuses by itself; of a PNG the size is in its header."""
+    if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
+        width, height = struct.unpack(">II", data[16:24])
+        return DataError(_too_many_pixels(width, height))
+    return DataError(
+        f"the image is too large; at most {MAX_PIXELS:,} pixels (width x height) are decoded; make it smaller"
+    )
+
+
+def _what(data: bytes, error: Exception) -> str:
+    """What bytes that Pillow cannot open look like."""
+    head = data[:512].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    for kind, signs in _NO_IMAGES.items():
+        if head.startswith(signs) or (kind == "an SVG drawing" and head.startswith(b"<?xml") and b"<svg" in head):
+            return f"not an image that can be read: the bytes look like {kind}"
+    if isinstance(error, UnidentifiedImageError):
+        return f"not an image that can be read: {len(data):,} bytes that begin with {data[:8].hex(' ')}"
+    return f"not an image that can be read ({_short(error)})"
+
+
+def _upwards(ratio: float) -> str:
+    """The ratio, never rounded down to the limit that it exceeds."""
+    return f"{ratio:.0f}" if round(ratio) > MAX_ASPECT_RATIO else f"{math.ceil(ratio * 1000) / 1000:g}"
 
 
 def _is_plain(image: Image.Image) -> bool:
@@ -155,4 +202,5 @@ def _encode_png(image: Image.Image) -> EncodedImage:
 
 
 def _short(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:200]
+    text = (str(error) or type(error).__name__).splitlines()[0]
+    return _ADDRESS.sub("the data", text)[:200]

@@ -62,7 +62,8 @@ def check_values(value: Any, field: str = "", depth: int = 0) -> None:
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise RowProblem(
-                field, f"holds {value}, which is no number that JSON allows; give a finite number, text or null"
+                field,
+                f"holds {_not_finite(value)}, which is no number that JSON allows; give a finite number, text or null",
             )
     elif depth >= MAX_DEPTH:
         raise RowProblem(field, f"nested more than {MAX_DEPTH} levels deep; flatten it")
@@ -73,6 +74,27 @@ def check_values(value: Any, field: str = "", depth: int = 0) -> None:
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
             check_values(item, f"{field}[{index}]", depth + 1)
+
+
+class BeyondFloat(float):
+    """A number that JSON text gives and that is too large for floating point, with the text it was written as."""
+
+    text: str
+
+    def __new__(cls, text: str) -> BeyondFloat:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+
+def parse_float(text: str) -> float:
+    """For `json`: a number that becomes infinity keeps how it was written."""
+    number = float(text)
+    return number if math.isfinite(number) else BeyondFloat(text)
+
+
+def _not_finite(value: float) -> str:
+    return f"{value.text[:60]} (beyond what a number can hold)" if isinstance(value, BeyondFloat) else str(value)
 
 
 def describe(value: Any) -> str:

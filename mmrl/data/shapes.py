@@ -92,8 +92,9 @@ def _alpaca_turns(values: Mapping[str, Any], used: set[str]) -> list[Turn]:
 def _with_good_and_bad_output(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Alpaca's older pairs: `output` is [chosen, rejected]."""
     output = values.get("output")
-    is_pair = isinstance(output, list | tuple) and len(output) == 2 and all(isinstance(text, str) for text in output)
-    if not is_pair or values.get("instruction") is None or any(values.get(name) is not None for name in PAIR):
+    if not (isinstance(output, list | tuple) and len(output) == 2 and all(isinstance(text, str) for text in output)):
+        return values
+    if values.get("instruction") is None or any(values.get(name) is not None for name in PAIR):
         return values
     rest = {name: value for name, value in values.items() if name != "output"}
     return rest | dict(zip(PAIR, output, strict=True))

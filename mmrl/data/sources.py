@@ -102,7 +102,7 @@ def to_sample(row: RawRow | RowError, source: Source, add_image: ImageSink) -> S
 
 def nearest_hint(name: str, known: Iterable[str]) -> str:
     """`; nearest: …` with the known names that resemble `name`, or nothing."""
-    near = get_close_matches(name, list(known), n=3)
+    near = get_close_matches(name, list(dict.fromkeys(known)), n=3)
     return f"; nearest: {', '.join(near)}" if near else ""
 
 

@@ -68,6 +68,8 @@ def prompt_column(values: Mapping[str, Any]) -> str:
     for column in PROMPT_COLUMNS:
         if column in values:
             raise RowProblem(column, "is null; it must hold the prompt")
+    if not values:
+        raise RowProblem("", "the row is empty; give it a prompt or remove it")
     near = [(column, name) for column in PROMPT_COLUMNS for name in get_close_matches(column, list(values), n=1)]
     nearest = max(near, key=lambda pair: SequenceMatcher(None, *pair).ratio(), default=None)
     hint = f"; is {nearest[1]!r} meant to be {nearest[0]!r}? then rename it" if nearest else ""

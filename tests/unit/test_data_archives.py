@@ -212,7 +212,7 @@ def test_an_archive_is_known_by_its_content(tmp_path: Path) -> None:
     assert is_archive(zip_of(tmp_path / "photos.data", *phone_photos()))
     (tmp_path / "a.zip").write_text("no archive")
     assert not is_archive(tmp_path / "a.zip")
-    with pytest.raises(DataError, match=r"no reader for files that end in '.zip'"):
+    with pytest.raises(DataError, match=r"ends in '.zip' and is no archive by its content \(10 bytes"):
         load_dataset(tmp_path / "a.zip")
 
 

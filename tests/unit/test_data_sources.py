@@ -93,7 +93,7 @@ def test_folder_of_images_lists_them_in_a_metadata_file(tmp_path: Path) -> None:
 def test_two_files_of_one_split_are_refused(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "d" / "train.jsonl", question("a"))
     (tmp_path / "d" / "train.json").write_text("[]")
-    with pytest.raises(DataError, match=r"two files for split 'train'"):
+    with pytest.raises(DataError, match=r"several files for split 'train' \(train.json, train.jsonl\)"):
         load_dataset(tmp_path / "d")
 
 
@@ -148,7 +148,7 @@ def test_bad_rows_are_all_kept_and_the_first_twenty_shown(tmp_path: Path) -> Non
     assert lines[0].startswith(f"{path}: 25 of 26 rows cannot be used; mend them")
     assert lines[1] == "  a.jsonl:2: prompt: is empty: neither text nor image"
     assert len(lines) == 22
-    assert lines[-1] == "  … and 5 more"
+    assert lines[-1] == "  … and 5 more; `mmrl dataset validate PATH --json` lists all"
     assert [error.row for error in caught.value.errors] == list(range(2, 27))
 
 

@@ -40,6 +40,7 @@ READERS: dict[str, Reader] = {
     ".arrow": _read_arrow,
     ".feather": _read_arrow,
 }
+_ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 _BY_CONTENT: dict[str, Reader] = {
     "parquet": _read_parquet,
     "arrow_file": _read_arrow,
@@ -73,6 +74,11 @@ def reader_of(path: Path) -> Reader:
     suffix = path.suffix.lower()
     if kind != "other":
         raise DataError(f"{path}: packed as {kind}; unpack it first, and give the file or folder that comes out")
+    if suffix in _ARCHIVES:
+        raise DataError(
+            f"{path}: ends in {path.suffix!r} and is no archive by its content ({path.stat().st_size:,} bytes; "
+            "a broken download?); get it again, or give the folder"
+        )
     if suffix not in READERS:
         raise DataError(f"{path}: no reader for files that end in {path.suffix!r}; allowed are {', '.join(READERS)}")
     return READERS[suffix]

@@ -1,13 +1,16 @@
-"""CSV or TSV with a header line, UTF-8. Every value is text and an empty one is absent; a row is the line it begins on.
+"""CSV or TSV with a header line, UTF-8, or UTF-16 with a byte-order mark.
 
-The values are parted by what the header is parted by: comma, tab or semicolon. In the columns that hold lists
-(LIST_COLUMNS), a value that is a JSON list is read as one.
+Every value is text and an empty one is absent; a row is the line it begins on. The values are parted by what the header
+is parted by: comma, tab or semicolon; a first line `sep=;`, as Excel writes it, says it too. In the columns that hold
+lists (LIST_COLUMNS), a value that is a JSON list is read as one.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,34 +21,48 @@ from mmrl.errors import DataError
 
 LIST_COLUMNS = ("images", "messages", "conversations", "chosen", "rejected", "history")
 
+_SEPARATOR_LINE = re.compile(r'"?sep=([,;\t|])"?\r?\n?', re.IGNORECASE)
+
 
 def read(path: Path) -> Iterator[RawRow | RowError]:
     csv.field_size_limit(MAX_LINE_BYTES)  # the module's own limit is less than one image as base64
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        delimiter = _delimiter(path)
-        reader = csv.reader(lines, strict=True, delimiter=delimiter)
+    encoding = _encoding(path)
+    begins = 1
+    with path.open(encoding=encoding, newline="") as lines:
         try:
+            delimiter, num_skipped = _delimiter(path, encoding)
+            for _ in range(num_skipped):
+                lines.readline()
+            reader = csv.reader(lines, strict=True, delimiter=delimiter)
             header = next(reader, [])
             _check_header(path, header)
-            begins = reader.line_num + 1
+            begins = reader.line_num + num_skipped + 1
             for record in reader:
                 if record:
                     yield _row(path, begins, header, record)
-                begins = reader.line_num + 1
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path}: not UTF-8 text near line {reader.line_num + 1}; save the file as UTF-8"
-            ) from error
+                begins = reader.line_num + num_skipped + 1
+        except UnicodeError as error:
+            name = "UTF-8" if encoding == "utf-8-sig" else "UTF-16"
+            raise DataError(f"{path}: not {name} text near line {begins}; save the file as UTF-8") from error
         except csv.Error as error:
-            raise DataError(f"{path}:{reader.line_num}: not valid CSV: {error}") from error
+            raise DataError(f"{path}:{reader.line_num + num_skipped}: not valid CSV: {error}") from error
 
 
-def _delimiter(path: Path) -> str:
+def _encoding(path: Path) -> str:
     with path.open("rb") as file:
-        header = file.readline(1 << 16).decode("utf-8", errors="replace")
+        return "utf-16" if file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "utf-8-sig"
+
+
+def _delimiter(path: Path, encoding: str) -> tuple[str, int]:
+    """What parts the values, and how many lines (0 or 1) only say so and come before the header."""
+    with path.open(encoding=encoding, errors="replace") as file:
+        header = file.readline(1 << 16)
+    said = _SEPARATOR_LINE.fullmatch(header)
+    if said:
+        return said[1], 1
     if path.suffix.lower() == ".tsv" or ("\t" in header and "," not in header):
-        return "\t"
-    return ";" if ";" in header and "," not in header else ","
+        return "\t", 0
+    return (";" if ";" in header and "," not in header else ","), 0
 
 
 def _check_header(path: Path, header: list[str]) -> None:

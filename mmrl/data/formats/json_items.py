@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from mmrl.data.rows import parse_float
 from mmrl.errors import DataError
 
 CHUNK_CHARACTERS = 1 << 20
@@ -29,7 +30,7 @@ class JsonItems:
         self._at = 0
         self._lines_before = 0
         self._columns_before = 0
-        self._decoder = json.JSONDecoder()
+        self._decoder = json.JSONDecoder(parse_float=parse_float)
 
     def peek(self) -> str:
         """The next character that is no white space; empty at the end of the file."""

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from mmrl.data.formats.lines import MAX_LINE_BYTES, read_lines
-from mmrl.data.rows import RawRow, RowError, RowProblem, describe
+from mmrl.data.rows import RawRow, RowError, RowProblem, describe, parse_float
+from mmrl.errors import DataError
 
 
 def read(path: Path) -> Iterator[RawRow | RowError]:
+    _refuse_pretty_json(path)
     for number, line in read_lines(path):
         if line is not None and not line.strip():
             continue
@@ -21,11 +24,22 @@ def read(path: Path) -> Iterator[RawRow | RowError]:
             yield RowError(path.name, number, problem.field, problem.message)
 
 
+def _refuse_pretty_json(path: Path) -> None:
+    """Raises DataError for one JSON value written over several lines, of which each line would be an error."""
+    lines = [line.strip() for _, line in islice(read_lines(path), 3) if line is not None]
+    first = next((line for line in lines if line), b"")
+    if first in (b"[", b"{", b"[{"):
+        raise DataError(
+            f"{path}: JSON written over several lines, and {path.suffix or 'JSON Lines'} has one object a line; "
+            "name the file .json, or write one object a line"
+        )
+
+
 def _parse(line: bytes | None) -> dict[str, Any]:
     if line is None:
         raise RowProblem("", f"is longer than {MAX_LINE_BYTES >> 20} MiB; put its images into files beside the data")
     try:
-        values = json.loads(line.decode("utf-8"))
+        values = json.loads(line.decode("utf-8"), parse_float=parse_float)
     except UnicodeDecodeError as error:
         raise RowProblem("", f"not UTF-8 text (byte {error.start} of the line); save the file as UTF-8") from error
     except json.JSONDecodeError as error:
