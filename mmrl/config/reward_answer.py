@@ -43,7 +43,8 @@ class MathRewardConfig(RewardBase):
     type: Literal["math"] = "math"
     """Which reward function this is."""
     timeout_s: float = Field(5.0, gt=0)
-    """Seconds for the grading of one response; then it counts as failed."""
+    """Seconds for the grading of one response. Two fifths are for reading the reference, which fails if that is too
+    short, and two fifths for comparing the answer, which is wrong then."""
 
 
 class NumberRewardConfig(RewardBase):

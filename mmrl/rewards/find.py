@@ -6,6 +6,9 @@ import re
 
 from mmrl.rewards.text import answer_after_phrase, normalise_width, trailing_boxes, unwrap
 
+_MAX_BARE = 4000
+"""Characters of a whole response that may be an answer: telling prose from it takes the square of its length."""
+
 _FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$]+)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:\s*/\s*\d+)?\s*%?(?![\w])")
 _PROSE = re.compile(r"(?:[A-Za-z]{2,}[,.]?\s+){2,}[A-Za-z]{2,}")
@@ -30,7 +33,7 @@ def find_answer(response: str, *, num_elements: int = 1) -> tuple[str, str] | No
     if formulas := _FORMULA.findall(response):
         return next(filter(None, formulas[-1])).strip(), "the last formula"
     bare = unwrap(response.strip())
-    if bare and "\n" not in bare and not _PROSE.search(bare):
+    if bare and len(bare) <= _MAX_BARE and "\n" not in bare and not _PROSE.search(bare):
         return bare, "the whole response"
     numbers = _NUMBER.findall(response)
     return (numbers[-1].strip(), "the last number") if numbers else None

@@ -11,7 +11,7 @@ from latex2sympy2_extended import NormalizationConfig
 from math_verify import LatexExtractionConfig, parse, verify
 from sympy import Basic, Derivative, I, Integral, Limit, Product, Sum, Symbol
 
-from mmrl.rewards.numbers import has_huge_power
+from mmrl.rewards.math_limits import why_too_large
 
 for _noisy in ("math_verify.parser", "math_verify.grader", "latex2sympy2_extended.math_normalization"):
     logging.getLogger(_noisy).setLevel(logging.ERROR)  # they warn once a process that no timeout of theirs is set
@@ -41,7 +41,7 @@ def to_sympy(text: str) -> Any | None:
 
     The timeout of math-verify stays off: it uses signals.
     """
-    if not text.strip() or has_huge_power(text):
+    if not text.strip() or why_too_large(text):
         return None
     in_radians = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
     parsed = parse(f"${in_radians}$", _SYNTAX, fallback_mode="no_fallback", parsing_timeout=None)

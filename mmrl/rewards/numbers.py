@@ -17,13 +17,16 @@ _REPEATING = re.compile(
     r"(?P<sign>[+-]?)\s*(?P<whole>\d*)\.(?P<once>\d*)\s*\\(?:overline|bar|dot)\s*\{(?P<again>\d+)\}"
 )
 _INTEGER_POWER = re.compile(
-    r"(?<![\d.])(?P<base>\d{1,4000})\s*\^\s*(?:\{\s*(?P<braced>\d{1,9})\s*\}|(?P<bare>\d))(?!\s*\^)"
+    r"(?<![\d.])(?P<base>\d{1,4000})\s*\^\s*(?:\{\s*-?\s*(?P<braced>\d+)\s*\}|(?P<bare>\d+))(?!\s*\^)"
 )
+_IN_ROUND_BRACKETS = re.compile(r"\(\s*(-?\s*\d+)\s*\)")
 _POWER = re.compile(r"(?P<base>[^\\]*?)\s*(?:\\times|\\cdot)\s*10\s*\^\s*\{?\s*(?P<exponent>[+-]?\d{1,3})\s*\}?")
 _FRACTION = re.compile(
     r"(?P<sign>[+-]?)\s*(?P<whole>\d+\s*(?=\\frac)|\d+\s+(?=\d+\s*/))?"
     r"(?:\\frac\s*\{\s*(?P<top>[+-]?[\d.,]+)\s*\}\s*\{\s*(?P<bottom>[+-]?[\d.,]+)\s*\}|(?P<over>[\d.,]+)\s*/\s*(?P<under>[\d.,]+))"
 )
+
+_IN_TWO_BRACES = re.compile(r"\{\s*\{(-?\s*\d+)\}\s*\}")
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,19 @@ def read_number(text: str) -> PlainNumber | None:
 
 def has_huge_power(text: str) -> bool:
     """Whether a power of plain numbers, worked out from the innermost, has thousands of digits: SymPy would try."""
+    text = _without_brackets(text.replace("**", "^"))
     while match := _INTEGER_POWER.search(text):
-        base, exponent = match["base"], int(match["braced"] or match["bare"])
-        if len(base) * exponent > _MAX_POWER_DIGITS:
+        base, written = match["base"], match["braced"] or match["bare"]
+        if len(written) > 9 or len(base) * int(written) > _MAX_POWER_DIGITS:
             return True
-        text = f"{text[: match.start()]}{int(base) ** exponent} {text[match.end() :]}"
+        exponent = int(written)
+        text = _without_brackets(f"{text[: match.start()]}{int(base) ** exponent} {text[match.end() :]}")
     return False
+
+
+def _without_brackets(text: str) -> str:
+    """Exponents such as `{(10)}` and `(10)` as `{10}`."""
+    return _IN_TWO_BRACES.sub(r"{\1}", _IN_ROUND_BRACKETS.sub(r"{\1}", text))
 
 
 def _read_fraction(match: re.Match[str]) -> PlainNumber | None:

@@ -89,7 +89,7 @@ def _prefixed() -> tuple[dict[str, str], dict[str, Measure]]:
             spellings += ["μ" + unit] if prefix == "u" else []
             spellings += ["K" + unit] if prefix == "k" else []
             spellings += [prefix + "ohm"] if unit == "Ω" else []
-            names |= {spelling: name for spelling in spellings}
+            names |= dict.fromkeys(spellings, name)
             sizes[name] = (size * Fraction(10) ** exponent, powers)
     return names, sizes
 
@@ -102,7 +102,7 @@ _prefix_names, _prefix_sizes = _prefixed()
 MEASURES |= {name: measure for name, measure in _prefix_sizes.items() if name not in MEASURES}
 for _power, (_prefix, _unit) in enumerate((("Ki", "kibi"), ("Mi", "mebi"), ("Gi", "gibi"), ("Ti", "tebi")), start=1):
     MEASURES[f"{_prefix}B"] = (Fraction(8 * 1024**_power), {"data": 1})
-    _prefix_names |= {spelling: f"{_prefix}B" for spelling in (f"{_prefix}B", f"{_unit}byte", f"{_unit}bytes")}
+    _prefix_names |= dict.fromkeys((f"{_prefix}B", f"{_unit}byte", f"{_unit}bytes"), f"{_prefix}B")
 
 NAMES: dict[str, str] = {
     **_prefix_names,

@@ -89,7 +89,8 @@ def units_agree(unit: str | None, wanted: str | None) -> bool:
 def converted(value: Fraction, unit: str | None, wanted: str | None) -> Fraction | None:
     """A value with a unit in another unit; None where they do not measure the same thing."""
     if unit in ZEROS and wanted in ZEROS and unit != wanted:
-        assert unit is not None and wanted is not None
+        assert unit is not None
+        assert wanted is not None
         return (value * MEASURES[unit][0] + ZEROS[unit] - ZEROS[wanted]) / MEASURES[wanted][0]
     if units_agree(unit, wanted):
         return value
