@@ -75,23 +75,26 @@ def import_peer(
 
     The YAML goes to stdout, the list to stderr.
     """
-    from mmrl.config.dump import yaml_text
     from mmrl.config.importing import import_config
+    from mmrl.data.counting import count_rows
     from mmrl.data.files import write_bytes
     from mmrl.errors import ConflictError
 
-    imported = import_config(config, overrides or ())
-    text = yaml_text(imported.data)
+    imported = import_config(config, overrides or (), count_rows=count_rows)
+    text = imported.yaml()
     if out is not None:
         if out.exists():
             raise ConflictError(f"{out} exists already; give a file that does not")
         write_bytes(out, text.encode())
     if json:
         notes = [asdict(each) for each in imported.notes]
-        print_json({"peer": imported.peer, "config": imported.data, "notes": notes, "out": str(out) if out else None})
+        shown = {"peer": imported.peer, "config": imported.data, "to_set": list(imported.to_set), "notes": notes}
+        print_json(shown | {"out": str(out) if out else None})
         return
     if out is None:
         print(text, end="")
+    for line in imported.to_set:
+        note(f"SET {cell_text(line)}")
     note(f"from {imported.peer}: {len(imported.notes)} settings without an equal, or to look at")
     for each in imported.notes:
         note(f"  {cell_text(str(each))}")

@@ -10,14 +10,13 @@ from typing import overload
 
 from PIL import Image
 
-from mmrl.data.files import NAME_PATTERN
 from mmrl.data.formats.hub import is_hub_address
 from mmrl.data.images import ImageStore
 from mmrl.data.ingest import read_valid
 from mmrl.data.options import PLAIN, ReadOptions
 from mmrl.data.registry import DatasetRegistry
 from mmrl.data.serialise import canonical, sample_to_dict
-from mmrl.data.sources import find_sources, nearest_hint, pick_split
+from mmrl.data.sources import find_sources, nearest_hint, pick_split, take_split
 from mmrl.errors import DataError, NotFoundError
 from mmrl.types import ImageRef, Sample
 
@@ -76,7 +75,7 @@ def load_dataset(
     if limit is not None and limit < 1:
         raise DataError(f"limit must be at least 1 (got {limit})")
     store = store if store is not None else ImageStore()
-    target, named_split = _take_split(str(ref))
+    target, named_split = take_split(str(ref))
     if split and named_split and split != named_split:
         raise DataError(f"{ref} names split {named_split!r}, and split={split!r} is asked for; name one of them")
     split = split or named_split
@@ -98,13 +97,6 @@ def content_hash(samples: Iterable[Sample]) -> str:
     for sample in samples:
         digest.update(canonical(sample_to_dict(sample)).encode("utf-8") + b"\n")
     return digest.hexdigest()
-
-
-def _take_split(ref: str) -> tuple[str, str | None]:
-    target, at, split = ref.rpartition("@")
-    if not at or not target or not NAME_PATTERN.fullmatch(split) or Path(ref).exists():
-        return ref, None
-    return target, split
 
 
 def _load_registered(

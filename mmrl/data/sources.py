@@ -73,6 +73,14 @@ def pick_split(splits: Mapping[str, T], wanted: str | None, *, of: str) -> T:
     return splits[name]
 
 
+def take_split(ref: str) -> tuple[str, str | None]:
+    """A reference as its target and the split that `@SPLIT` names, if it does."""
+    target, at, split = ref.rpartition("@")
+    if not at or not target or not NAME_PATTERN.fullmatch(split) or Path(ref).exists():
+        return ref, None
+    return target, split
+
+
 def check_split_name(name: str) -> str:
     if not NAME_PATTERN.fullmatch(name):
         raise DataError(f"not a name for a split: {name!r}; use letters, digits, '.', '_' and '-'")

@@ -263,3 +263,35 @@ def test_the_command_prints_yaml_that_loads_and_lists_the_rest(tmp_path: Path) -
     shown = json.loads(CliRunner().invoke(app, ["config", "import", file, "--json"]).stdout)
     assert (shown["peer"], shown["config"]["algorithm"]["type"]) == ("EasyR1", "grpo")
     assert {"key", "value", "reason"} == set(shown["notes"][0])
+
+
+def test_epochs_never_become_our_default_of_steps_in_silence(tmp_path: Path) -> None:
+    """Where the rows cannot be counted, the YAML and the first line of the list say what to set."""
+    file = tmp_path / "peer.yaml"
+    file.write_text(VERL)
+    result = CliRunner().invoke(app, ["config", "import", str(file)])
+    epochs = import_config(file).to_set[0].partition("run has ")[2].partition(" ")[0]
+    assert result.stdout.startswith(f"# SET train.steps: the peer's run has {epochs} epochs")
+    assert result.stderr.startswith("SET train.steps: ")
+    assert "Without it a run has 500 steps" in result.stderr
+    shown = json.loads(CliRunner().invoke(app, ["config", "import", str(file), "--json"]).stdout)
+    assert shown["to_set"][0].startswith("train.steps: ")
+
+
+def test_epochs_become_steps_where_the_rows_can_be_counted(tmp_path: Path) -> None:
+    data, file = tmp_path / "train.jsonl", tmp_path / "peer.yaml"
+    data.write_text('{"prompt": "a", "answer": "1"}\n' * 1100)
+    file.write_text(VERL)
+    words = [f"data.train_files={data}", "trainer.total_epochs=3"]
+    result = CliRunner().invoke(app, ["config", "import", str(file), *words, "--json"])
+    shown = json.loads(result.stdout)
+    assert shown["config"]["train"]["steps"] == 6, "3 epochs of 1100 // 512 = 2 batches"
+    assert shown["to_set"] == []
+    [reason] = [note["reason"] for note in shown["notes"] if note["key"] == "trainer.total_epochs"]
+    assert reason.startswith("train.steps is 6: 3 epochs of 2 whole batches of 512 in 1100 rows")
+
+
+def test_a_peers_name_becomes_one_that_a_run_can_bear(imported: Any) -> None:
+    result = imported(VERL, "trainer.experiment_name=qwen/geo run")
+    assert config_of(result).name == "qwen-geo-run"
+    assert reasons(result)["name"] == "not the name of a run; it is qwen-geo-run"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -69,12 +69,17 @@ class Note:
 
 
 class Draft:
-    """`take` from the peer, `put` into ours, `note` what does not go over as it is."""
+    """`take` from the peer, `put` into ours, `note` what does not go over as it is.
 
-    def __init__(self, tree: PeerTree) -> None:
+    to_set: what the user must set before the run means what the peer's did, a line each.
+    """
+
+    def __init__(self, tree: PeerTree, count_rows: Callable[[str], int | None] | None = None) -> None:
         self._tree = tree
+        self._count_rows = count_rows
         self._ours: dict[str, Any] = {}
         self.notes: list[Note] = []
+        self.to_set: list[str] = []
         self.take = tree.take
 
     def put(self, key: str, value: Any) -> None:
@@ -85,6 +90,15 @@ class Draft:
     def move(self, theirs: str, ours: str, default: Any = None) -> None:
         """The setting as it is. default: the peer's own, where its config leaves the setting out."""
         self.put(ours, self.take(theirs, default))
+
+    def get(self, key: str) -> Any:
+        """What was put under one of our keys, or None."""
+        return self._ours.get(key)
+
+    def num_train_rows(self) -> int | None:
+        """The rows of the training set, where they can be counted."""
+        train = self._ours.get("data.train")
+        return self._count_rows(train) if isinstance(train, str) and self._count_rows is not None else None
 
     def note(self, key: str, value: Any, reason: str) -> None:
         self.notes.append(Note(key, redact_under(key.rpartition(".")[2], value), reason))

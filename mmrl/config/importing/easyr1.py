@@ -114,7 +114,7 @@ def _rollout(draft: Draft) -> None:
 def _trainer(draft: Draft) -> None:
     draft.move("trainer.experiment_name", "name")
     steps, epochs = draft.take("trainer.max_steps"), draft.take("trainer.total_epochs", 15)
-    shared.put_steps(draft, steps=steps, epochs=epochs, key="trainer.total_epochs")
+    steps = shared.put_steps(draft, steps=steps, epochs=epochs, key="trainer.total_epochs")
     ratio, warmup = draft.take("worker.actor.optim.lr_warmup_ratio"), draft.take("worker.actor.optim.lr_warmup_steps")
     key = "worker.actor.optim.lr_warmup_ratio"
     shared.put_warmup(draft, warmup_steps=warmup, ratio=ratio, steps=steps, key=key)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.config.importing.draft import Draft, algorithm_types
+from mmrl.config.run import TrainConfig
 from mmrl.errors import ConfigError
 
 ALGORITHMS = {"gae": "ppo", "grpo_passk": "pass_at_k", "rloo_vectorized": "rloo", "grpo_vectorized": "grpo"}
@@ -101,14 +102,32 @@ def put_kl(draft: Draft, *, coef: float, kind: str, where: str, key: str) -> Non
         draft.put(f"algorithm.kl.{name}", value)
 
 
-def put_steps(draft: Draft, *, steps: Any, epochs: Any, key: str) -> None:
-    """The length of a run is counted in steps here."""
+def put_steps(draft: Draft, *, steps: Any, epochs: Any, key: str) -> int | None:
+    """The length of a run is counted in steps here: the peer's own number, or its epochs over rows that can be counted.
+
+    Returns the steps; where they cannot be told, says that they must be set and returns None.
+    """
     if isinstance(steps, int) and steps > 0:
         draft.put("train.steps", steps)
-    else:
+        return steps
+    rows, batch = draft.num_train_rows(), draft.get("rollout.prompts_per_step")
+    if rows and isinstance(epochs, int | float) and isinstance(batch, int) and rows >= batch:
+        number = max(1, int(epochs * (rows // batch)))
+        draft.put("train.steps", number)
         draft.note(
-            key, epochs, "a run is counted in steps: set train.steps to epochs x rows / rollout.prompts_per_step"
+            key,
+            epochs,
+            f"train.steps is {number}: {epochs} epochs of {rows // batch} whole batches of {batch} in {rows} rows; "
+            "fewer if long prompts are dropped",
         )
+        return number
+    default = TrainConfig.model_fields["steps"].default
+    draft.note(key, epochs, "a run is counted in steps: set train.steps to epochs x rows / rollout.prompts_per_step")
+    draft.to_set.append(
+        f"train.steps: the peer's run has {epochs} epochs and the rows of its data set are not known here; set it to "
+        f"{epochs} x rows / {batch}. Without it a run has {default} steps"
+    )
+    return None
 
 
 def put_warmup(draft: Draft, *, warmup_steps: Any, ratio: Any, steps: Any, key: str) -> None:
@@ -154,5 +173,6 @@ def put_required(draft: Draft, key: str, value: Any, theirs: str) -> None:
     """What no run can be without; a word in its place where the peer's config does not say it."""
     if value is None:
         value = "SET-" + key.replace(".", "-").upper()
+        draft.to_set.append(f"{key}: the peer's config does not say it ({theirs})")
         draft.note(key, None, f"the peer's config does not say it ({theirs}); set it")
     draft.put(key, value)

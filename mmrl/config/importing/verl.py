@@ -122,7 +122,7 @@ def _rollout(draft: Draft) -> None:
 def _trainer(draft: Draft) -> None:
     draft.move("trainer.experiment_name", "name")
     steps, epochs = draft.take("trainer.total_training_steps"), draft.take("trainer.total_epochs", 30)
-    shared.put_steps(draft, steps=steps, epochs=epochs, key="trainer.total_epochs")
+    steps = shared.put_steps(draft, steps=steps, epochs=epochs, key="trainer.total_epochs")
     optim = f"{ACTOR}.optim"
     warmup, ratio = draft.take(f"{optim}.lr_warmup_steps"), draft.take(f"{optim}.lr_warmup_steps_ratio")
     shared.put_warmup(draft, warmup_steps=warmup, ratio=ratio, steps=steps, key=f"{optim}.lr_warmup_steps_ratio")
