@@ -25,6 +25,7 @@ from mmrl.cli.reading import (
     ImageRootOption,
     ImagesFirstOption,
     MapOption,
+    parse_rows,
     read_options,
 )
 
@@ -117,12 +118,13 @@ def show(
     from mmrl.errors import NotFoundError
     from mmrl.runs.inert import inert
 
-    start, stop = _parse_rows(rows)
+    start, stop = parse_rows(rows)
     dataset = load_dataset(ref, limit=stop)
     samples = dataset[start:stop]
     if not samples:
         raise NotFoundError(
-            f"{dataset.name} @{dataset.split} has {len(dataset)} rows, 0 to {len(dataset) - 1}; none of {rows}"
+            f"{dataset.name} @{dataset.split} has {len(dataset)} row(s), the last is row {len(dataset) - 1}; "
+            f"none is in {rows}"
         )
     previewer = _previewer(config, model)
     previews = [None if previewer is None else previewer(sample) for sample in samples]
@@ -194,15 +196,6 @@ def export(
         print_json({"name": name, "version": info.version, "out": str(out), "splits": list(splits)})
     else:
         typer.echo(f"wrote {', '.join(splits)} of {name} to {out}")
-
-
-def _parse_rows(text: str) -> tuple[int, int]:
-    start, colon, stop = text.partition(":")
-    if not (colon and start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
-        raise typer.BadParameter(
-            f"rows are START:STOP with START < STOP, such as 0:5 (got {text!r})", param_hint="--rows"
-        )
-    return int(start), int(stop)
 
 
 def _checks_of(config: Path) -> AbstractContextManager[RunChecks]:

@@ -54,3 +54,13 @@ def read_options(
         roots=tuple(allow_root or ()),
         hosts=tuple(allow_network or ()),
     )
+
+
+def parse_rows(text: str) -> tuple[int, int]:
+    """START:STOP as numbers."""
+    start, colon, stop = text.partition(":")
+    if not (colon and start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
+        raise typer.BadParameter(
+            f"rows are START:STOP with START < STOP, such as 0:5 (got {text!r})", param_hint="--rows"
+        )
+    return int(start), int(stop)

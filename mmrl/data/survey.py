@@ -11,7 +11,7 @@ from mmrl.data.row_worker import ReadRow
 from mmrl.data.rows import RowError
 from mmrl.data.sources import Source
 from mmrl.data.statistics import Statistics
-from mmrl.data.unused import answer_lookalikes
+from mmrl.data.unused import answer_lookalikes, image_file_columns
 from mmrl.types import Sample
 
 NUM_EXAMPLES = 5
@@ -118,6 +118,11 @@ class Survey:
             self._notice(split, f"have no answer{_lookalike_hint(sample)}", row.row)
         elif not sample.answer.strip():
             self._notice(split, "have an empty answer", row.row)
+        if not sample.images:
+            for name in image_file_columns(sample.meta):
+                self._notice(
+                    split, f"hold no image but name a file in {name!r}; read it with --map images={name}", row.row
+                )
         if sample.meta.get("chosen") is not None and sample.meta["chosen"] == sample.meta.get("rejected"):
             self._notice(split, "prefer an answer over the same one (chosen and rejected are identical)", row.row)
         images = self._images.setdefault(split, set())

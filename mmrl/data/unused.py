@@ -18,6 +18,9 @@ _IMAGE_NAME = re.compile(
 )
 _IMAGE_BYTES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"II*\0", b"MM\0*")
 _COUNT_OR_FLAG = re.compile(r"[\d.]*|true|false|yes|no|none|null|nan", re.IGNORECASE)
+_IMAGE_BASE64 = ("iVBORw0KGgo", "/9j/", "R0lGODlh", "R0lGODdh", "UklGR")
+_MIN_BASE64_CHARACTERS = 64
+_IMAGE_FILE = re.compile(r"\S+\.(?:png|jpe?g|webp|gif|bmp|tiff?)", re.IGNORECASE)
 _ANSWER_NAME = re.compile(
     r"(?:\w+_)?(?:answers?|solutions?|ground_?truths?|gt|label|target|response|output|gold|reference)", re.IGNORECASE
 )
@@ -64,6 +67,15 @@ def place_numbered(turns: list[Turn], images: Mapping[int, InlineImage]) -> list
     return placed
 
 
+def image_file_columns(meta: Mapping[str, Any]) -> list[str]:
+    """The columns that nothing used and that name an image file, whatever they are called."""
+    return [
+        name
+        for name, value in meta.items()
+        if name != "source" and any(isinstance(text, str) and _IMAGE_FILE.fullmatch(text) for text in _as_list(value))
+    ]
+
+
 def answer_lookalikes(meta: Iterable[str]) -> list[str]:
     """The columns that nothing used and that are named as if they held the answer."""
     return [name for name in meta if _ANSWER_NAME.fullmatch(name)]
@@ -96,23 +108,28 @@ def _split(text: str, images: Mapping[int, InlineImage]) -> list[str | Slot | In
 
 
 def _holds_image(name: str, value: Any, *, has_images: bool) -> bool:
-    if _is_image_value(value):
+    if _is_image_value(value) and not (has_images and isinstance(value, Mapping)):
         return True
     match = _IMAGE_NAME.fullmatch(name)
     if match is None or not _could_be_image(value):
         return False
-    return not (has_images and match["kind"] and not _is_image_value(value))
+    return not (has_images and match["kind"])
 
 
 def _is_image_value(value: Any) -> bool:
-    """Whether the value is an image by itself: bytes, a data URI, an object with bytes, or a list of such."""
+    """Whether the value is an image by itself: bytes, a data URI, base64, or what holds one of these."""
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value[:4]).startswith(_IMAGE_BYTES)
     if isinstance(value, str):
-        return value[:11].lower() == "data:image/"
+        is_base64 = value.startswith(_IMAGE_BASE64) and len(value) >= _MIN_BASE64_CHARACTERS and " " not in value[:64]
+        return is_base64 or value[:11].lower() == "data:image/"
     if isinstance(value, Mapping):
-        return _is_image_value(value.get("bytes"))
+        return any(_is_image_value(item) for item in value.values())
     return isinstance(value, list | tuple) and any(_is_image_value(item) for item in value)
+
+
+def _as_list(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _could_be_image(value: Any) -> bool:

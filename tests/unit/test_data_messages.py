@@ -113,7 +113,7 @@ def test_rows_beyond_the_end_are_told(tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "a.jsonl", {"prompt": "a"}, {"prompt": "b"})
     result = CliRunner().invoke(app, ["show", str(file), "--rows", "100:200"])
     assert isinstance(result.exception, NotFoundError)
-    assert "has 2 rows, 0 to 1; none of 100:200" in str(result.exception)
+    assert "has 2 row(s), the last is row 1; none is in 100:200" in str(result.exception)
 
 
 def test_the_twenty_first_bad_row_says_how_to_see_it(tmp_path: Path) -> None:

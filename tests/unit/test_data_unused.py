@@ -57,6 +57,8 @@ def error(values: Mapping[str, Any], **options: Any) -> RowError:
         {"prompt": "what?", "scan": PNG},
         {"prompt": "what?", "scan": {"bytes": PNG}},
         {"prompt": "what?", "scan": [URI]},
+        {"prompt": "what?", "scan": URI.partition(",")[2]},
+        {"prompt": "what?", "extra_info": {"scan": URI}},
         {"prompt": "<image_1> what?", "image_1": PNG, "image_2": PNG},
     ],
 )
@@ -174,3 +176,21 @@ def test_parts_of_other_interfaces_are_named(message: dict[str, Any], word: str)
 def test_a_lost_image_is_told_by_validate_with_its_line(tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "train.jsonl", {"prompt": "a"}, {"prompt": "b", "picture": "a.png"})
     assert [(fault.row, fault.field) for fault in validate(file).faults] == [(2, "picture")]
+
+
+def test_a_text_only_row_that_names_an_image_file_is_told_of(tmp_path: Path) -> None:
+    file = write_jsonl(
+        tmp_path / "train.jsonl",
+        {"prompt": "a", "answer": "1", "screenshot": "shots/a.png"},
+        {"prompt": "b", "answer": "1", "frames": ["a.jpg"], "note": "see a.png below"},
+    )
+    assert validate(file).warnings() == [
+        "train: 1 row(s) hold no image but name a file in 'screenshot'; read it with --map images=screenshot (row 1)",
+        "train: 1 row(s) hold no image but name a file in 'frames'; read it with --map images=frames (row 2)",
+    ]
+
+
+def test_a_message_that_an_extra_object_repeats_is_meta_where_the_image_is_used() -> None:
+    assert sample({"prompt": "<image>a", "images": [PNG], "extra_info": {"raw": URI}}).meta["extra_info"] == {
+        "raw": URI
+    }
