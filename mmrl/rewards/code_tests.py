@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,19 +40,32 @@ def read_tests(kept: Any) -> list[Test]:
     """The tests in what a column holds, as JSON text or as plain data.
 
     Raises:
-        RewardFailure: it is none of the known forms, or holds no test.
+        RewardFailure: it is none of the known forms, holds no test, or a test that is no Python.
     """
     if isinstance(kept, str):
         kept = _parsed(kept)
     tests = _read(kept)
     if not tests:
         raise RewardFailure(f"the sample has no tests (got {str(kept)[:80]!r}); tests are {_FORMS}")
+    for number, test in enumerate(tests, 1):
+        if isinstance(test, CodeTest):
+            _check_python(number, test.code)
     return tests
 
 
 def is_same_output(printed: str, expected: str) -> bool:
     """Equal but for space at the ends of lines and empty lines at the end."""
     return _lines(printed) == _lines(expected)
+
+
+def _check_python(number: int, code: str) -> None:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise RewardFailure(
+            f"test {number} of the sample is no Python ({error}; got {code[:80]!r}); tests are {_FORMS}"
+        ) from None
 
 
 def _parsed(text: str) -> Any:

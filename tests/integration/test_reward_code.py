@@ -94,6 +94,8 @@ def test_the_share_of_passed_tests_is_paid_where_asked_for() -> None:
         "class E(int):\n    def __eq__(self, other): return True\nadd = lambda a, b: E(1)",
         "import builtins\nadd = lambda a, b: 0\nprint('0')\nprint('1')",
         "import unittest.mock\nadd = unittest.mock.Mock(side_effect=AssertionError)",
+        "import unittest.mock\nadd = lambda a, b: unittest.mock.ANY",
+        "import __main__\n__main__.equal = __main__.plain = lambda *values: True\nadd = lambda a, b: 0",
     ],
 )
 def test_a_program_cannot_pass_asserts_by_leaving_or_by_equalling_everything(program: str) -> None:

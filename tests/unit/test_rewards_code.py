@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter, OrderedDict, deque
+from fractions import Fraction
+from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 from pydantic import ValidationError
@@ -60,6 +63,9 @@ def test_tests_are_read_in_the_forms_of_data_sets(kept: Any, tests: list[Any]) -
         ("  ", "the sample has no tests"),
         ([{"input": "1"}], "a test of the form"),
         ([3], "a test of the form '3' is not known"),
+        ("not python at all (", "test 1 of the sample is no Python"),
+        ("{", "test 1 of the sample is no Python"),
+        (["assert f(1) == 2", "assert f("], "test 2 of the sample is no Python"),
         ({"inputs": ["1"], "outputs": []}, "1 inputs and 0 outputs"),
     ],
 )
@@ -101,6 +107,82 @@ def test_what_says_that_it_equals_everything_equals_nothing() -> None:
     assert not equal([AlwaysEqual()], [5])
     assert not equal({"a": AlwaysEqual()}, {"a": 5})
     assert equal(AlwaysEqual(), AlwaysEqual())
+    assert not equal(mock.ANY, 5)
+    assert not equal([mock.ANY], [5])
+
+
+class Near(float):
+    """Claims to be near everything."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __sub__(self, other: object) -> float:
+        return 0.0
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __lt__(self, other: object) -> bool:
+        return True
+
+
+class Nothing:
+    def __sub__(self, other: object) -> Any:
+        return 0.0
+
+    def __lt__(self, other: object) -> bool:
+        return True
+
+
+class Pair(NamedTuple):
+    left: int
+    right: int
+
+
+@pytest.mark.parametrize("returned", [Near(9.0), Nothing(), mock.ANY, mock.MagicMock(__sub__=lambda *_: 0.0)])
+@pytest.mark.parametrize(
+    "test",
+    ["assert f() == 3.5", "assert abs(f() - 3.5) < 1e-6", "assert f() < 4", "assert round(f() - 3.5, 3) == 0",
+     "assert [f()] == [3.5]", "assert 3.5 == f()", "assert {'a': f()} == {'a': 3.5}"],
+)  # fmt: skip
+def test_an_object_cannot_claim_to_be_what_is_expected(returned: Any, test: str) -> None:
+    assert run(test, {"f": lambda: returned})
+    assert run(test, {"f": lambda: 3.5}) == ""
+
+
+@pytest.mark.parametrize(
+    ("returned", "test"),
+    [
+        (Counter("aab"), "assert f() == {'a': 2, 'b': 1}"),
+        (OrderedDict(a=1), "assert f() == {'a': 1}"),
+        (Pair(1, 2), "assert f() == (1, 2)"),
+        (deque([1, 2]), "assert list(f()) == [1, 2]"),
+        (Fraction(6, 2), "assert f() == 3"),
+        (Fraction(1, 2), "assert abs(f() - 0.5) < 1e-9"),
+        ({1: {2}}, "assert f() == {1: {2}}"),
+        (iter([1, 2]), "assert sum(f()) == 3"),
+        (True, "assert f() == 1"),
+        (-0.0, "assert f() == 0"),
+        (2, "assert 1 < f() <= 2"),
+        (None, "assert f() is None"),
+        ([3, 1], "assert sorted(f()) == [1, 3] and f()[0] == 3"),
+        (b"ab", "assert f() == b'ab'"),
+    ],
+)
+def test_plain_results_of_the_library_equal_what_they_hold(returned: Any, test: str) -> None:
+    assert run(test, {"f": lambda: returned}) == ""
+
+
+def test_a_program_cannot_replace_the_builtins_of_a_test() -> None:
+    names: dict[str, Any] = {"f": lambda: 9.0, "abs": lambda value: 0.0}
+    assert run("assert abs(f() - 3.5) < 1e-6", names).startswith("AssertionError")
+    assert run("assert abs(-3) == 0", names) == ""
+
+
+def test_a_later_test_sees_what_an_earlier_one_named() -> None:
+    names: dict[str, Any] = {"f": lambda: 2}
+    assert run("x = f()", names) == ""
+    assert run("assert x == 2", names) == ""
 
 
 def test_a_test_tells_what_went_wrong() -> None:
