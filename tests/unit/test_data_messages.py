@@ -53,8 +53,24 @@ def test_json_over_several_lines_named_jsonl_is_one_error(tmp_path: Path) -> Non
     for rows in ([{"prompt": "a"}, {"prompt": "b"}], {"prompt": "a"}):
         file = tmp_path / "a.jsonl"
         file.write_text(json.dumps(rows, indent=2))
-        with pytest.raises(DataError, match=r"over several lines.*name the file \.json"):
+        with pytest.raises(DataError, match=r"one JSON list or object, .*name the file \.json"):
             validate(file)
+
+
+@pytest.mark.parametrize("text", ['[{"prompt": "a"},\n{"prompt": "b"}]', '[ {"prompt": "a"}]'])
+def test_a_json_list_named_jsonl_is_one_error(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"one JSON list or object"):
+        validate(file)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+def test_json_in_utf_16_is_named_by_its_encoding(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_text('{"prompt": "a"}', encoding="utf-16")
+    with pytest.raises(DataError, match="UTF-16 text by its byte-order mark"):
+        validate(file)
 
 
 def test_an_empty_row_and_a_number_beyond_floats_are_named_as_written(tmp_path: Path) -> None:

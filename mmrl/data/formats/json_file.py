@@ -12,12 +12,13 @@ from typing import Any
 
 from mmrl.data.formats import coco, jsonl
 from mmrl.data.formats.json_items import JsonItems
-from mmrl.data.formats.lines import read_lines
+from mmrl.data.formats.lines import read_lines, refuse_utf_16
 from mmrl.data.rows import RawRow, RowError, describe
 from mmrl.errors import DataError
 
 
 def read(path: Path) -> Iterator[RawRow | RowError]:
+    refuse_utf_16(path)
     if _is_json_lines(path):
         yield from jsonl.read(path)
         return

@@ -8,13 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mmrl.data.formats.lines import MAX_LINE_BYTES, read_lines
+from mmrl.data.formats.lines import MAX_LINE_BYTES, read_lines, refuse_utf_16
 from mmrl.data.rows import RawRow, RowError, RowProblem, describe, parse_float
 from mmrl.errors import DataError
 
 
 def read(path: Path) -> Iterator[RawRow | RowError]:
-    _refuse_pretty_json(path)
+    _refuse_one_value(path)
     for number, line in read_lines(path):
         if line is not None and not line.strip():
             continue
@@ -24,13 +24,14 @@ def read(path: Path) -> Iterator[RawRow | RowError]:
             yield RowError(path.name, number, problem.field, problem.message)
 
 
-def _refuse_pretty_json(path: Path) -> None:
-    """Raises DataError for one JSON value written over several lines, of which each line would be an error."""
+def _refuse_one_value(path: Path) -> None:
+    """Raises DataError for one JSON list of objects, or one object over several lines: each line would be an error."""
+    refuse_utf_16(path)
     lines = [line.strip() for _, line in islice(read_lines(path), 3) if line is not None]
     first = next((line for line in lines if line), b"")
-    if first in (b"[", b"{", b"[{"):
+    if first in (b"[", b"{") or first.removeprefix(b"[").lstrip()[:1] == b"{" != first[:1]:
         raise DataError(
-            f"{path}: JSON written over several lines, and {path.suffix or 'JSON Lines'} has one object a line; "
+            f"{path}: one JSON list or object, and {path.suffix or 'JSON Lines'} has one object a line; "
             "name the file .json, or write one object a line"
         )
 
