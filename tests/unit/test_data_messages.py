@@ -8,6 +8,8 @@ import json
 import zipfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from data_files import png_of_declared_size, red_png, write_jsonl
 from PIL import Image
@@ -136,3 +138,13 @@ def test_the_twenty_first_bad_row_says_how_to_see_it(tmp_path: Path) -> None:
     file = write_jsonl(tmp_path / "a.jsonl", *[{"prompt": "a", "img": f"{red_png}"}] * 22)
     result = CliRunner().invoke(app, ["validate", str(file)])
     assert "… and 2 more; --json lists all" in result.output
+
+
+def test_text_in_a_table_that_is_no_utf_8_is_an_error_of_its_row_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    damaged = pa.array([b"good", b"\x83bad", b"fine"]).view(pa.string())
+    pq.write_table(pa.table({"prompt": damaged}), file)
+    first, second, third = read_rows(file)
+    assert (first, third) == (RawRow(1, {"prompt": "good"}, "a.parquet"), RawRow(3, {"prompt": "fine"}, "a.parquet"))
+    assert isinstance(second, RowError)
+    assert "no UTF-8" in second.message

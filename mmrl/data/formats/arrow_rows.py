@@ -20,9 +20,11 @@ def rows_of(batches: Iterable[pa.RecordBatch], schema: pa.Schema, file: str) -> 
     number = 0
     for batch in batches:
         for part in _parts(batch):
-            for values in part.to_pylist():
+            for values in _values_of(part):
                 number += 1
                 try:
+                    if isinstance(values, RowProblem):
+                        raise values
                     yield RawRow(number, with_class_names(values, names), file)
                 except RowProblem as problem:
                     yield RowError(file, number, problem.field, problem.message)
@@ -64,6 +66,20 @@ def with_class_names(values: dict[str, Any], names: Mapping[str, list[str]]) -> 
                 )
             values[column] = known[label]
     return values
+
+
+def _values_of(part: pa.RecordBatch) -> Iterator[dict[str, Any] | RowProblem]:
+    """The rows of a batch; in place of one whose text is damaged, what is wrong with it."""
+    try:
+        yield from part.to_pylist()
+    except UnicodeDecodeError:
+        for index in range(part.num_rows):
+            try:
+                yield from part.slice(index, 1).to_pylist()
+            except UnicodeDecodeError as error:
+                yield RowProblem(
+                    "", f"holds text that is no UTF-8 ({error.reason}); the file is damaged: write it again"
+                )
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
