@@ -100,7 +100,7 @@ def pairwise_cases(pairs: set[Pair], is_valid: Callable[[Case], bool], *, seed: 
     for pair in sorted(pairs, key=sorted):
         if pair not in missing:
             continue
-        case: Case = dict(pair)
+        case: Case = dict(sorted(pair))
         for factor in draw.sample(list(FACTORS), len(FACTORS)):
             if factor not in case:
                 choices = {value: _joined(case, factor, value) for value in FACTORS[factor]}
@@ -108,7 +108,7 @@ def pairwise_cases(pairs: set[Pair], is_valid: Callable[[Case], bool], *, seed: 
                 case[factor] = max(fitting, key=lambda value: (len(fitting[value] & missing), draw.random()))
         assert is_valid(case), f"no pair of {case} is refused, but the whole is"
         missing -= held(case)
-        cases.append(case)
+        cases.append({factor: case[factor] for factor in FACTORS})
     return cases
 
 
