@@ -62,7 +62,10 @@ def _chosen_steps(kept: Sequence[int], wanted: str | None, split: str) -> list[i
     chosen = [step for step in kept if low <= step < high]
     if not chosen:
         there = ", ".join(map(str, kept)) or "none"
-        raise NotFoundError(f"no samples of {split} were kept in steps {wanted or 'of any number'}; there are: {there}")
+        end = f" (a range leaves out its end: {low}:{low + 1} is step {low})" if colon and last and high <= low else ""
+        raise NotFoundError(
+            f"no samples of {split} were kept in steps {wanted or 'of any number'}{end}; there are: {there}"
+        )
     return chosen
 
 

@@ -40,8 +40,28 @@ def find_choice(response: str, letters: str) -> str | None:
     for place in (last_box(text), answer_after_phrase(text)):
         if place is not None and (letter := read_letter(place, letters)):
             return letter
-    bare = _patterns(letters)[1].fullmatch(unwrap(lines[-1])) if lines else None
+    if not lines:
+        return None
+    last = unwrap(lines[-1])
+    bare = _patterns(letters)[1].fullmatch(last) or _named(letters).fullmatch(last)
+    if bare is None and len(lines) == 1:
+        bare = _labelled(letters).fullmatch(last)
     return bare.group("letter").upper() if bare else None
+
+
+def _named(letters: str) -> re.Pattern[str]:
+    """`Option C is correct`."""
+    verdict = r"is\s+(?:the\s+)?(?:correct|right|true|answer)(?:\s+(?:one|option|choice|answer))?"
+    return re.compile(
+        rf"(?i:(?:so|thus|hence|therefore),?\s+)?(?i:the\s+)?(?i:option|choice|answer|statement)\s+[*(]*(?P<letter>[{re.escape(letters)}])[*)]*\s+(?i:{verdict})[.!]?"
+    )
+
+
+def _labelled(letters: str) -> re.Pattern[str]:
+    """`(B) 42`, where that is the whole response: an option copied with its letter."""
+    return re.compile(
+        rf"[*]*[(\[](?P<letter>[{re.escape(letters)}])[)\]][*]*\s+(?!.*[(\[][{re.escape(letters)}][)\]]).{{1,200}}"
+    )
 
 
 def read_letter(text: str, letters: str) -> str | None:

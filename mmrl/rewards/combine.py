@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mmrl.config.reward import RewardBase
+from mmrl.config.reward import RewardBase, VetoRewardConfig
 from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
 
 Build = Callable[[RewardBase], Reward]
@@ -32,7 +32,7 @@ class InnerReward:
         from mmrl.rewards.registry import build_reward  # the registry holds the combinations too
 
         self._name = config.part_name
-        self._weight = config.weight
+        self._weight = _inner_weight(config)
         self._reward: Reward = build(config) if build is not None else build_reward(config)  # type: ignore[arg-type]
 
     def score(self, item: RewardItem) -> InnerScore:
@@ -42,6 +42,11 @@ class InnerReward:
         except RewardFailure as failure:
             raise RewardFailure(f"its reward '{self._name}': {failure}") from failure
         return InnerScore(self._name, None if score.value is None else self._weight * score.value, score)
+
+
+def _inner_weight(config: RewardBase) -> float:
+    """Its weight. A veto's own is 0, since it adds nothing to a total; inside another reward its 1 or 0 counts."""
+    return config.weight or (1.0 if isinstance(config, VetoRewardConfig) else 0.0)
 
 
 def combined(value: float | None, scores: list[InnerScore]) -> Score:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 
 from mmrl.config.reward import CountRewardConfig
 from mmrl.rewards.base import Reward, RewardFailure, RewardItem, Score
@@ -24,19 +25,24 @@ class CountReward(Reward):
 
     def score(self, item: RewardItem) -> Score:
         reference = next(iter(_counts(item.answer)), None)
-        if reference is None or reference < 0 or not reference.is_integer():
+        if reference is None or reference < 0 or reference % 1 != 0:
             raise RewardFailure(f"the reference answer {item.answer!r} is not a count such as 3")
         found = read_count(item.response)
         if found is None:
             return Score(0.0, None, "no number in the response")
-        shown = f"{found:.15g}"
+        shown = _shown(found)
         if found == reference:
             return Score(1.0, shown, f"there are {shown}")
-        near = max(0.0, 1.0 - abs(found - reference) / reference) if reference and self._partial else 0.0
-        return Score(near, shown, f"{shown} is not {reference:.15g}")
+        near = max(0.0, 1.0 - float(abs(found - reference) / reference)) if reference and self._partial else 0.0
+        return Score(near, shown, f"{shown} is not {_shown(reference)}")
 
 
-def read_count(response: str) -> float | None:
+def _shown(number: Decimal) -> str:
+    written = f"{number:f}"
+    return written.rstrip("0").rstrip(".") if "." in written else written
+
+
+def read_count(response: str) -> Decimal | None:
     """The number that a response gives, or None."""
     text = normalise_width(response)
     place = last_box(text)
@@ -47,11 +53,11 @@ def read_count(response: str) -> float | None:
     return next(reversed(_counts(text)), None)
 
 
-def _counts(text: str) -> list[float]:
+def _counts(text: str) -> list[Decimal]:
     """The numbers of a text in digits, or else in words. Of several words 'one' and 'no' are left out: they are more
     often no numbers (`the one on the left`)."""
     text = unwrap(normalise_width(text))
     if digits := _NUMBER.findall(text):
-        return [float(number.replace(",", "")) for number in digits]
+        return [Decimal(number.replace(",", "")) for number in digits]
     words = numbers_in_words(text)
-    return [float(number) for number in words if number > 1] or [float(number) for number in words]
+    return [Decimal(number) for number in words if number > 1] or [Decimal(number) for number in words]

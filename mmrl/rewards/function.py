@@ -93,6 +93,8 @@ def read_returned(returned: Any) -> Score:
         raise RewardFailure(f"it returned a dict without 'score' (its keys: {keys}); allowed: {_ALLOWED}")
     named = {key: returned[key] for key in ("extracted", "explanation") if returned.get(key) is not None}
     score = returned["score"]
+    if score is None and "explanation" not in named:
+        named["explanation"] = "the function returned a dict whose 'score' is None: no score"
     return Score(
         value=None if score is None else _number(score, "it returned a dict whose 'score' is"),
         extracted=str(named["extracted"]) if "extracted" in named else None,
@@ -118,13 +120,20 @@ def _number(value: Any, what: str) -> float:
         value = value.item()
     if not isinstance(value, Real):
         raise RewardFailure(f"{what} {_short(value)} ({type(value).__name__}); allowed: {_ALLOWED}")
-    if not math.isfinite(value):
+    try:
+        number = float(value)
+    except OverflowError:
+        raise RewardFailure(f"{what} {_short(value)}, larger than any float; allowed: {_ALLOWED}") from None
+    if not math.isfinite(number):
         raise RewardFailure(f"{what} {value}; allowed: {_ALLOWED}")
-    return float(value)
+    return number
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes out no integer of thousands of digits
+        text = f"{type(value).__name__} of thousands of digits"
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -24,10 +24,14 @@ _SCRIPTS = {
 }
 _SYMBOLS = {"MATHEMATICAL", "DOUBLE-STRUCK", "BLACK-LETTER", "SCRIPT", "MODIFIER", "MICRO", "FEMININE", "MASCULINE"}
 _NOT_LANGUAGE = re.compile(
-    r"```.*?```|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$|\\\[.*?\\\]|\\\(.*?\\\)|\\f?box(?:ed)?\s*\{[^{}]*\}|\\[a-zA-Z]+|<[^<>\n]{1,40}>"
+    r"```.*?```|`[^`\n]*`|\$\$.*?\$\$|\$[^$\n]*\$|\\\[.*?\\\]|\\\(.*?\\\)|\\f?box(?:ed)?\s*\{[^{}]*\}|\\[a-zA-Z]+|</?[A-Za-z][\w:-]*(?:\s[^<>\n]*=[^<>\n]*)?\s*/?>"
     r"|https?://\S+",
     re.DOTALL,
 )
+
+
+_PROSE_FENCE = re.compile(r"```(?:text|txt|plain|plaintext|markdown|md)?[ \t]*\n(.*?)```", re.DOTALL)
+"""A fence that names no programming language: where nothing else has letters, what stands in it is the response."""
 
 
 class LanguageReward(Reward):
@@ -45,7 +49,7 @@ class LanguageReward(Reward):
         wanted = self._language if self._language != "prompt" else _language_of_prompt(item)
         if not item.response.strip():
             return Score(0.0, None, "the response is empty")
-        letters = count_scripts(item.response)
+        letters = count_scripts(item.response) or count_scripts(_PROSE_FENCE.sub(r"\1", item.response))
         if not letters:
             return Score(1.0, None, "no letters outside formulas and code")
         share = sum(count for script, count in letters.items() if script in _SCRIPTS[wanted]) / letters.total()

@@ -29,6 +29,7 @@ Kind = Literal["value", "ordered", "set", "list", "union", "matrix"]
 _SEPARATOR = re.compile(r"\s*(?:[,;]\s*(?:(?:and|or)(?![a-zA-Z]))?|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])|或|和|且)\s*")
 _SEMICOLON = re.compile(r"\s*;\s*")
 _UNION = re.compile(r"\s*\\cup(?![a-zA-Z])\s*")
+_ISO_INTERVAL = re.compile(r"([\]\[(])([^\[\]()]*[,;][^\[\]()]*)([\]\[)])")
 _EQUALS = re.compile(r"(?<![<>=!\\])=(?!=)")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 _MEMBERSHIP = re.compile(r"[a-zA-Z]\w*\s*\\in(?![a-zA-Z])\s*(?=[(\[\\])")
@@ -85,8 +86,21 @@ def read_answer(text: str) -> MathAnswer:
     label = _OPTION_LABEL.match(tidied)
     if label is not None:
         tidied = tidy(tidied[label.end() :])
+    tidied = _with_usual_brackets(tidied)
     answer = read_tidied(with_one_unit(with_scale_words(with_decimal_degrees(tidied))))
     return answer if label is None else replace(answer, label=label["wrapped"] or label["bare"])
+
+
+def _with_usual_brackets(text: str) -> str:
+    """ISO's open intervals, `]2, 3]` and `[0, 1[`, as `(2, 3]` and `[0, 1)`."""
+    if not any(part.startswith("]") or part.endswith("[") for part in _UNION.split(text)):
+        return text
+
+    def usual(match: re.Match[str]) -> str:
+        opening, content, closing = match.groups()
+        return ("(" if opening == "]" else opening) + content + (")" if closing == "[" else closing)
+
+    return _ISO_INTERVAL.sub(usual, text)
 
 
 @lru_cache(maxsize=4096)

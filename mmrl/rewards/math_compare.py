@@ -7,6 +7,7 @@ away, words taken for products) is thus kept from it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from mmrl.rewards.latex import strip_text_commands, text_key
@@ -20,6 +21,8 @@ from mmrl.rewards.number_words import number_of_words
 from mmrl.rewards.numbers import PlainNumber, read_number
 from mmrl.rewards.units import split_glued_unit, split_unit, units_agree
 
+_FUNCTION = re.compile(r"([a-zA-Z])\([a-zA-Z]\)")
+
 
 def answers_equal(gold: MathAnswer, answer: MathAnswer) -> bool:
     """Whether `answer` says the same as `gold`. Not symmetric: the reference decides what counts.
@@ -29,7 +32,7 @@ def answers_equal(gold: MathAnswer, answer: MathAnswer) -> bool:
     if gold.label and answer.label and gold.label != answer.label:
         return False
     if not _names_agree(gold, answer):
-        return _equations_equal(gold, answer)
+        return not _FUNCTION.fullmatch(gold.name or "") and _equations_equal(gold, answer)
     if gold.kind == "value" and answer.kind == "value":
         return _values_equal(gold, answer) or (not is_geometry(gold.text) and _equations_equal(gold, answer))
     if gold.kind == "value":
@@ -54,13 +57,18 @@ def can_be_compared(gold: MathAnswer) -> bool:
     if not gold.text:
         return False
     value, _ = split_unit(gold.text)
-    return is_words(gold.text) or read_number(value) is not None or to_sympy(value) is not None
+    return (
+        is_words(gold.text) or is_geometry(gold.text) or read_number(value) is not None or to_sympy(value) is not None
+    )
 
 
 def _names_agree(gold: MathAnswer, answer: MathAnswer) -> bool:
-    """`x = 1` is not `y = 1`; a name on one side only, and longer names, do not matter."""
+    """`x = 1` is not `y = 1`, `f(x) = 1` not `g(x) = 1`; a name on one side only, and longer names, do not matter."""
     if gold.name is None or answer.name is None or gold.name == answer.name:
         return True
+    functions = [_FUNCTION.fullmatch(name) for name in (gold.name, answer.name)]
+    if functions[0] and functions[1]:
+        return functions[0][1] == functions[1][1]
     return not (gold.name.isalpha() and answer.name.isalpha() and len(gold.name) == len(answer.name) == 1)
 
 

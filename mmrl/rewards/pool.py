@@ -1,6 +1,7 @@
 """The trainer's end of the reward pool: starts the server process (`server.py`), sends jobs, collects outcomes.
 
-A server that dies is started anew and given the unfinished jobs once more; if that one dies too, those jobs fail.
+A server that dies is started anew and given the unfinished jobs once more; if that one dies too, each is
+tried alone, and those that end the server fail.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ LOAD_TIMEOUT_S = 120.0
 
 _STOP_TIMEOUT_S = 5.0
 _JOBS_A_MESSAGE = 64
+_MAX_CRASHES = 8
+"""Jobs that may end the server alone, one after the other, before the rest is given up."""
+
 _BOOT = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from mmrl.rewards.server import serve; "
     "serve(int(sys.argv[2]))"
@@ -71,10 +75,26 @@ class RewardPool:
             self._start()
             problem = self._send([job for job in jobs if job.id not in self._outcomes]) or self._receive()
         if problem is not None:
-            self._stop()
+            problem = self._receive_one_by_one(problem)
         lost = Outcome(error=f"the reward processes failed twice while it was waiting or running ({problem})")
         outcomes, self._outcomes, self._pending = self._outcomes, {}, {}
         return [outcomes.get(job.id) or [lost] * job.size for job in jobs]
+
+    def _receive_one_by_one(self, problem: str) -> str:
+        """Send what is left alone, so that a job that ends the server takes no other with it; the last trouble."""
+        self._stop()
+        left, num_crashes = [job for job in self._pending.values() if job.id not in self._outcomes], 0
+        for job in left:
+            if num_crashes == _MAX_CRASHES:
+                break
+            if self._process is None:
+                self._start()
+            self._pending = {job.id: job}
+            trouble = self._send([job]) or self._receive()
+            if trouble is not None:
+                problem, num_crashes = trouble, num_crashes + 1
+                self._stop()
+        return problem
 
     def close(self) -> None:
         """End the server, every worker and whatever they forked; jobs that were not collected are forgotten. The next

@@ -101,5 +101,10 @@ def _response(item: RewardItem, *, with_images: bool) -> dict[str, Any]:
 
 def _read(score: Any) -> Any:
     if isinstance(score, Mapping) and score.get("error") is not None:
-        return RewardFailure(f"the service could not score it: {score['error']}")
+        return RewardFailure(f"the service could not score it: {_printable(str(score['error']))}")
     return read_or_fail(score)
+
+
+def _printable(text: str) -> str:
+    """NULs and other control characters escaped: logs and files would be no text with them."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)

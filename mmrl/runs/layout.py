@@ -76,7 +76,8 @@ def is_run(path: Path) -> bool:
 
 
 def resolve_run(text: str) -> Path:
-    """The run directory that a user named: a path, or the name of a folder under `home()/runs`.
+    """The run directory that a user named: a path, the name of a folder under `home()/runs`, or a config's name where
+    one folder alone is `NAME-date-time`.
 
     Raises NotFoundError that names the nearest runs.
     """
@@ -87,6 +88,11 @@ def resolve_run(text: str) -> Path:
             return candidate
     if path.exists():
         raise NotFoundError(f"{path} is not a run: it holds no attempt-1 folder; give a run directory or a run's name")
+    dated = [name for name in run_names() if re.fullmatch(re.escape(text) + r"-\d{8}-\d{6}(-\d+)?", name)]
+    if len(dated) == 1:
+        return home() / "runs" / dated[0]
+    if dated:
+        raise NotFoundError(f"{len(dated)} runs are named {text!r}; give one of: {', '.join(dated[-5:])}")
     raise NotFoundError(f"no run {text!r}, neither as a path nor under {home() / 'runs'}; {_suggestion(text)}")
 
 

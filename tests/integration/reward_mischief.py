@@ -33,6 +33,9 @@ def score(response, pid_file):
             raise ValueError("no good")
         case "raise what cannot be sent":
             raise type("Odd", (Exception,), {"__reduce__": lambda self: 1 / 0, "__str__": lambda self: 1 / 0})()
+        case "kill the parent":
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(1000)
         case "exit":
             sys.exit(3)
         case "interrupt":

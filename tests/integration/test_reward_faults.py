@@ -105,6 +105,11 @@ def test_a_reward_that_leaks_memory_is_given_a_new_process_in_time(single: Rewar
     assert len({result.parts[0].explanation for result in results}) > 1
 
 
+def test_a_response_that_kills_the_server_of_the_pool_costs_itself_only(runner: RewardRunner) -> None:
+    results = try_out(runner, "a", "kill the parent", "b", "c")
+    assert [result.total is None for result in results] == [False, True, False, False]
+
+
 def test_hanging_responses_among_many_are_done_in_bounded_time(runner: RewardRunner) -> None:
     texts = ["sleep" if position % 20 == 7 else "a" for position in range(120)]
     began = time.monotonic()

@@ -16,7 +16,7 @@ from mmrl.config.run import RewardRunnerConfig
 from mmrl.data.images import ImageStore
 from mmrl.errors import ConfigError, RunFailedError
 from mmrl.rewards import RewardItem, RewardRunner
-from mmrl.rewards.remote import RemoteReward
+from mmrl.rewards.remote import RemoteReward, _read
 from mmrl.types import ImagePart, Message, RewardResult, Rollout, RolloutGroup, Sample, TextPart
 
 KEY = "not-a-real-key-0123456789"
@@ -250,3 +250,8 @@ def test_closing_ends_requests_that_still_run_and_it_works_again_afterwards() ->
 
 def item(text: str) -> RewardItem:
     return RewardItem(sample(), text)
+
+
+def test_control_characters_in_an_error_of_the_service_are_escaped() -> None:
+    failure = _read({"error": "bad\x00 \x1b[31m thing\n"})
+    assert str(failure) == r"the service could not score it: bad\x00 \x1b[31m thing\n"

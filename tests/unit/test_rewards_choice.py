@@ -6,7 +6,7 @@ from rewards_builders import item
 
 from mmrl.config.reward import ChoiceRewardConfig
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.choice import ChoiceReward
+from mmrl.rewards.choice import ChoiceReward, find_choice
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,19 @@ def test_only_the_given_letters_can_be_chosen() -> None:
 def test_choices_that_are_no_letters_are_refused() -> None:
     with pytest.raises(ValidationError, match="such as ABCD"):
         ChoiceRewardConfig(choices="A,B")
+
+
+@pytest.mark.parametrize(
+    ("response", "letter"),
+    [
+        ("Option C is correct.", "C"),
+        ("Look at the cat.\nSo option C is the correct one.", "C"),
+        ("(B) 42", "B"),
+        ("**(B)** 42", "B"),
+        ("(A) 41 (B) 42", None),
+        ("Option C is wrong.", None),
+        ("First (B) 42\nthen more", None),
+    ],
+)
+def test_a_choice_may_be_said_in_a_sentence_or_copied_as_a_line(response: str, letter: str | None) -> None:
+    assert find_choice(response, "ABCD") == letter

@@ -130,3 +130,10 @@ def test_a_veto_that_fails_leaves_no_total() -> None:
         (result,) = runner.score_texts([(sample(None), r"\boxed{7}")])
     assert result.total is None
     assert "its reward 'exact': the sample has no reference answer" in (result.parts[1].error or "")
+
+
+@pytest.mark.parametrize(("response", "value"), [("7", 1.0), ("7 bad", 0.0)])
+def test_a_veto_inside_a_gate_counts_as_one_where_it_holds(response: str, value: float) -> None:
+    veto = {"type": "veto", "reward": {"type": "keyword", "keywords": ["bad"]}}
+    assert score({"type": "gate", "condition": veto, "reward": {**EXACT, "boxed": False}}, response).value == value
+    assert score({"type": "min", "rewards": [{**veto, "weight": 0.5}, LENGTH]}, response).value == value / 2

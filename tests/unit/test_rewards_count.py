@@ -92,3 +92,9 @@ def test_a_reference_that_is_no_count_cannot_be_compared_with(answer: str | None
 )
 def test_numbers_in_words_are_read(text: str, numbers: list[int]) -> None:
     assert numbers_in_words(text) == numbers
+
+
+def test_a_number_near_a_count_is_not_that_count() -> None:
+    score = CountReward(CountRewardConfig()).score(item("3.0000000000000001", "3"))
+    assert (score.value, score.explanation) == (0.0, "3.0000000000000001 is not 3")
+    assert CountReward(CountRewardConfig()).score(item("3.0", "3")).value == 1.0

@@ -180,3 +180,12 @@ def test_a_file_without_the_function_is_refused(tmp_path: Path, text: str | None
 def test_a_missing_module_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"reward module 'no\.such\.module' does not load"):
         load_function("no.such.module", "score")
+
+
+def test_an_integer_larger_than_any_float_is_shown_and_a_score_of_none_explained() -> None:
+    with pytest.raises(RewardFailure, match=r"it returned 10{76}\.\.\., larger than any float"):
+        read_returned(10**400)
+    with pytest.raises(RewardFailure, match="larger than any float"):
+        read_returned(10**5000)
+    assert "'score' is None" in (read_returned({"score": None}).explanation or "")
+    assert read_returned({"score": None, "explanation": "too short"}).explanation == "too short"

@@ -179,3 +179,29 @@ def test_an_inequality_against_a_set_is_no_error() -> None:
 def test_a_sample_without_answer_cannot_be_scored() -> None:
     with pytest.raises(RewardFailure, match="no reference answer"):
         REWARD.score(item(r"\boxed{7}", None))
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "value"),
+    [
+        ("f(x)=x^2+1", r"\boxed{g(x)=x^2+1}", 0.0),
+        ("f(x)=x^2+1", r"\boxed{f(x)=1+x^2}", 1.0),
+        ("f(x)=x^2+1", r"\boxed{x^2+1}", 1.0),
+        ("(2,3]", r"\boxed{]2,3]}", 1.0),
+        ("]2;3[", r"\boxed{(2,3)}", 1.0),
+        ("[2,3)", r"\boxed{[2,3[}", 1.0),
+        ("[2,3]", r"\boxed{]2,3]}", 0.0),
+        (r"(-\infty,1)\cup(2,3)", r"\boxed{\left]-\infty,1\right[\cup]2,3[}", 1.0),
+    ],
+)
+def test_functions_by_name_and_open_intervals_as_iso_writes_them(gold: str, response: str, value: float) -> None:
+    assert score(gold, response).value == value
+
+
+def test_a_statement_about_lines_is_a_reference_that_can_be_read() -> None:
+    wrong = score(r"\overline{AB} \parallel \overline{CD}", r"\boxed{\overline{AB} \perp \overline{CD}}")
+    assert wrong.value == 0.0
+    assert "does not parse" not in (wrong.explanation or "")
+    assert (
+        score(r"\overline{AB} \parallel \overline{CD}", r"\boxed{\overline{DC} \parallel \overline{AB}}").value == 1.0
+    )

@@ -14,6 +14,7 @@ from mmrl.cli.reward import app
 from mmrl.config.record import RecordConfig
 from mmrl.data.images import ImageStore
 from mmrl.errors import ConfigError, NotFoundError
+from mmrl.runs.layout import resolve_run
 
 CONFIG = """\
 name: digits
@@ -105,6 +106,8 @@ def test_steps_are_chosen_and_unknown_ones_are_told(run_dir: Path, changed: Path
     missing = run(run_dir, "--config", changed, "--steps", "9")
     assert isinstance(missing.exception, NotFoundError)
     assert "there are: 1, 2" in str(missing.exception)
+    empty = run(run_dir, "--config", changed, "--steps", "1:1")
+    assert "a range leaves out its end: 1:2 is step 1" in str(empty.exception)
     wrong = run(run_dir, "--config", changed, "--steps", "two")
     assert isinstance(wrong.exception, ConfigError)
 
@@ -120,3 +123,12 @@ def test_a_config_without_rewards_and_a_run_without_texts_are_refused(tmp_path: 
     assert isinstance(refused, NotFoundError)
     assert "none of the 1 groups of train was kept with its text" in str(refused)
     assert isinstance(run(tmp_path / "nowhere").exception, NotFoundError)
+
+
+def test_a_run_is_found_by_its_name_where_one_folder_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMRL_HOME", str(tmp_path))
+    begin_run(tmp_path / "runs" / "digits-20260102-030405", config=CONFIG)
+    assert resolve_run("digits").name == "digits-20260102-030405"
+    begin_run(tmp_path / "runs" / "digits-20260102-030406", config=CONFIG)
+    with pytest.raises(NotFoundError, match="2 runs are named 'digits'; give one of: digits-20260102-030405, digits-"):
+        resolve_run("digits")

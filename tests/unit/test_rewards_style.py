@@ -138,3 +138,18 @@ def test_the_overlong_penalty_grows_over_the_buffer(num_tokens: int, value: floa
 def test_an_overlong_buffer_above_its_limit_is_refused() -> None:
     with pytest.raises(ValidationError, match=r"buffer \(30\) must not be above limit \(20\)"):
         OverlongRewardConfig(limit=20, buffer=30)
+
+
+@pytest.mark.parametrize(
+    ("response", "value"),
+    [
+        ("```text\n答案是七\n```", 0.0),
+        ("```\n答案是七\n```", 0.0),
+        ("```python\nprint(7)\n```", 1.0),
+        ("<think>答案是七</think>", 0.0),
+        ("The answer is seven\n```\n七\n```", 1.0),
+        ("<答案是七>", 0.0),
+    ],
+)
+def test_text_in_fences_and_tags_hides_no_language(response: str, value: float) -> None:
+    assert LanguageReward(LanguageRewardConfig(language="en")).score(item(response)).value == value
