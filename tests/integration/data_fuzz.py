@@ -13,7 +13,6 @@ import base64
 import copy
 import json
 import random
-import resource
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -149,6 +148,12 @@ def write(rows: list[Any], suffix: str, path: Path) -> Path:
     return path
 
 
+def peak_mb() -> float:
+    """The largest resident set of this program; what `getrusage` tells includes that of the process that started it."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 def main(folder: Path, num_examples: int) -> None:
     data, store = folder / "data", ImageStore(folder / "images")
     data.mkdir()
@@ -203,7 +208,7 @@ def main(folder: Path, num_examples: int) -> None:
     strange = [str(path) for path in folder.iterdir() if path.name not in ("data", "images")]
     strange += [path.name for path in data.iterdir() if path.name not in fixed]
     strange += [str(path) for path in (folder / "images").rglob("*") if path.is_file() and len(path.name) != 64]
-    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory_mb = peak_mb()
     print(json.dumps({**counts, "memory_mb": memory_mb, "strange_files": strange, "unforeseen": dict(seen)}))
 
 
