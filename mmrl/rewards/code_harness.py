@@ -58,6 +58,7 @@ def run(test: str, names: dict[str, object]) -> str:
         given = without_shadows(tree, names) | {
             f"{OWN}equal": equal,
             f"{OWN}operand": operand,
+            f"{OWN}operands": operands,
             f"{OWN}operate": operate,
         }
         known = dict(given)
@@ -95,12 +96,15 @@ class Guard(ast.NodeTransformer):
         self.visit_within(node, is_strict=self.is_strict or not is_equality)
         if is_equality:
             return call("equal", node.left, node.comparators[0])
-        if all(isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)) for op in node.ops):
-            parts = [node.left, *node.comparators]
-            node.left, *node.comparators = [
-                call("operand", part, parts[place - 1 if place else 1]) if is_simple(parts) else call("operand", part)
-                for place, part in enumerate(parts)
-            ]
+        if not all(isinstance(op, (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)) for op in node.ops):
+            return node
+        if len(node.ops) == 1:
+            left, right = call("operands", node.left, node.comparators[0]), ast.Name("right", ast.Load())
+            pair = ast.Compare(ast.Name("left", ast.Load()), node.ops, [right])
+            arguments = ast.arguments([], [ast.arg("left"), ast.arg("right")], None, [], [], None, [])
+            return ast.Call(ast.Lambda(arguments, pair), [ast.Starred(left, ast.Load())], [])
+        node.left = call("operand", node.left)
+        node.comparators = [call("operand", part) for part in node.comparators]
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -124,19 +128,19 @@ def call(name: str, *arguments: ast.expr) -> ast.Call:
     return ast.Call(ast.Name(OWN + name, ast.Load()), list(arguments), [])
 
 
-def is_simple(parts: list[ast.expr]) -> bool:
-    """Whether looking at each operand twice changes nothing."""
-    return all(isinstance(part, (ast.Name, ast.Constant)) for part in parts)
-
-
-def operand(value: object, other: object = None) -> object:
-    """What is compared by size: plain data, or an object beside another of its class."""
+def operand(value: object) -> object:
+    """What is compared by size: plain data, or what C code defines."""
     bare = plain(value)
-    if bare is not NOT_PLAIN:
-        return bare
-    if is_static(type(value)) or type(value) is type(other):
-        return value
-    raise TypeError(f"a result of the type {type(value).__name__} is compared with plain data")
+    if bare is NOT_PLAIN and not is_static(type(value)):
+        raise TypeError(f"a result of the type {type(value).__name__} is compared with plain data")
+    return value if bare is NOT_PLAIN else bare
+
+
+def operands(left: object, right: object) -> tuple[object, object]:
+    """The same for two, which may also be objects of one class."""
+    if type(left) is type(right) and plain(left) is NOT_PLAIN and plain(right) is NOT_PLAIN:
+        return left, right
+    return operand(left), operand(right)
 
 
 def operate(operation: types.FunctionType, left: object, right: object, is_strict: bool) -> object:

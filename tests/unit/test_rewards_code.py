@@ -167,6 +167,7 @@ def test_an_object_cannot_claim_to_be_what_is_expected(returned: Any, test: str)
         (None, "assert f() is None"),
         ([3, 1], "assert sorted(f()) == [1, 3] and f()[0] == 3"),
         (b"ab", "assert f() == b'ab'"),
+        (Nothing(), "assert f() < f()"),
     ],
 )
 def test_plain_results_of_the_library_equal_what_they_hold(returned: Any, test: str) -> None:
