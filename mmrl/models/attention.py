@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -71,11 +70,6 @@ def _attend_one(
         folded, key, value, attn_mask=attention_mask, dropout_p=dropout, scale=scaling
     )
     return output.reshape(rows, 1, heads, output.shape[-1])
-
-
-def added_mask(may_attend: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where a key may be seen and -inf elsewhere, in the shape of `may_attend`."""
-    return torch.zeros(may_attend.shape, dtype=dtype, device=may_attend.device).masked_fill_(~may_attend, -torch.inf)
 
 
 ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attend)

@@ -19,8 +19,6 @@ from torch.nn.functional import pad
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
-from mmrl.models.attention import added_mask
-
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
@@ -178,7 +176,7 @@ class Prefix:
             return None
         own = torch.ones(num_tokens, num_tokens, dtype=torch.bool, device=self.attention_mask.device).tril()
         seen = self.attention_mask[:, None, :].expand(-1, num_tokens, -1)
-        return added_mask(torch.cat([seen, own.expand(self.num_rows, -1, -1)], dim=2)[:, None], dtype)
+        return _added_mask(torch.cat([seen, own.expand(self.num_rows, -1, -1)], dim=2)[:, None], dtype)
 
     def extended(self, cache: Cache, hidden: Tensor, lengths: Tensor | None) -> Prefix:
         """This prefix after `hidden` (rows, tokens, hidden) was computed into `cache`; `lengths` of it are real."""
@@ -236,3 +234,8 @@ def join_prefixes(parts: Sequence[Prefix]) -> Prefix:
 
 def empty_cache() -> Cache:
     return Cache(layer_class_to_replicate=KeyValueLayer)
+
+
+def _added_mask(may_attend: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where a key may be seen and -inf elsewhere, in the shape of `may_attend`."""
+    return torch.zeros(may_attend.shape, dtype=dtype, device=may_attend.device).masked_fill_(~may_attend, -torch.inf)
