@@ -86,14 +86,15 @@ def _make_root(spec: Spec) -> None:
             os.symlink(os.readlink(path), root + path)
         elif os.path.isdir(path):
             _show(root, path)
+    # Before what is shown: the installation itself may lie below /tmp.
+    for path, size in (("/tmp", spec["disk_bytes"]), ("/dev/shm", spec["disk_bytes"])):
+        os.makedirs(root + path, exist_ok=True)
+        _mount("tmpfs", root + path, "tmpfs", _NO_SUID | _NO_DEV, f"mode=1777,size={size}")
     for path in (*_SETTINGS, *spec["visible"]):
         if os.path.exists(path) and not path.startswith("/usr/"):
             _show(root, path)
     for path in _DEVICES:
         _show(root, path, is_device=True)
-    for path, size in (("/tmp", spec["disk_bytes"]), ("/dev/shm", spec["disk_bytes"])):
-        os.makedirs(root + path)
-        _mount("tmpfs", root + path, "tmpfs", _NO_SUID | _NO_DEV, f"mode=1777,size={size}")
     os.mkdir(root + "/proc")
     for name, content in files.items():
         with open(f"{root}/tmp/{name}", "wb") as file:

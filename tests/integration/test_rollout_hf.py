@@ -157,14 +157,14 @@ def test_engines_are_found_by_their_names_in_the_config() -> None:
 
 
 def test_a_limit_that_no_response_reaches_takes_no_memory(lively, samples) -> None:
-    policy = copy.deepcopy(lively)
+    policy = copy.deepcopy(lively, {id(item): item for item in (lively.prompts, lively.family)})
     policy.end_token_ids = frozenset(range(policy.hf.config.get_text_config().vocab_size))
     groups = _engine(policy).generate(samples[:2], params(10**9), num_responses=2, seed=0, step=0)
     assert [len(row.token_ids) for group in groups for row in group.rollouts] == [1] * 4
 
 
 def test_responses_longer_than_the_room_made_at_first_are_whole(lively, samples, monkeypatch) -> None:
-    policy = copy.deepcopy(lively)
+    policy = copy.deepcopy(lively, {id(item): item for item in (lively.prompts, lively.family)})
     policy.end_token_ids = frozenset()
     once = _engine(policy).generate(samples[:2], params(23), num_responses=2, seed=0, step=0)
     monkeypatch.setattr(decoding, "RESERVED_TOKENS", 3)
