@@ -46,7 +46,7 @@ def check(done: subprocess.CompletedProcess[str], code: int, *words: str) -> Non
     flat = " ".join(done.stderr.split())
     for word in words:
         assert word in flat, done.stderr
-    assert done.stderr.count("error:") == 1, done.stderr
+    assert sum(line.startswith("error:") for line in done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_a_missing_config_file(home: Path):

@@ -53,7 +53,8 @@ class FastGatedMlp(nn.Module):
         maps = (self.gate_proj, self.up_proj, self.down_proj)
         gate, up, down = maps
         is_plain = all(isinstance(part, FastLinear) for part in maps) and can_use_onednn(x, down.weight)
-        if is_plain and not torch.is_grad_enabled():
+        is_watched = bool(gate._forward_hooks or up._forward_hooks)
+        if is_plain and not is_watched and not torch.is_grad_enabled():
             return down(gated(x, gate, up))
         if is_plain:
             return gated_linear(gate(x), up(x), down.weight, down.bias)
