@@ -37,18 +37,20 @@ def settings(home: Path, data: str) -> dict[str, object]:
     }
 
 
-@pytest.mark.parametrize("data", ["digits-sum", "arithmetic"])
-def test_reward_rises_and_does_not_when_advantages_are_shuffled(home: Path, data: str):
+@pytest.mark.parametrize(
+    ("data", "steps"), [pytest.param("digits-sum", 60, marks=pytest.mark.slow), ("arithmetic", 60)]
+)
+def test_reward_rises_and_does_not_when_advantages_are_shuffled(home: Path, data: str, steps: int):
     model = warm_model(home / data, data, steps=150)
     stage = home / "shuffle.py"
     stage.write_text(SHUFFLE_STAGE)
     shuffle = [{"after": "advantages", "path": str(stage), "name": "ShuffleAdvantages"}]
     more = settings(home, data)
 
-    learned = run(run_config(model, f"{data}@train", steps=60, lr=5e-4, **more), home / data / "learned")
-    shuffled = run(
-        run_config(model, f"{data}@train", steps=60, lr=5e-4, stages=shuffle, **more), home / data / "shuffled"
-    )
+    settled = run_config(model, f"{data}@train", steps=steps, lr=5e-4, **more)
+    learned = run(settled, home / data / "learned")
+    control = run_config(model, f"{data}@train", steps=steps, lr=5e-4, stages=shuffle, **more)
+    shuffled = run(control, home / data / "shuffled")
 
     assert rise_in_standard_errors(learned.run_dir) > 3
     assert rise_in_standard_errors(shuffled.run_dir) < 3
