@@ -27,7 +27,7 @@ def score(response, answer):
 
 def settings(home: Path, data: str) -> dict[str, object]:
     if data != "arithmetic":
-        return {}
+        return {"rollout": {"prompts_per_step": 32, "max_response_tokens": 12}}
     reward = home / "near.py"
     reward.write_text(NEAR)
     return {
