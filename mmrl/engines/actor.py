@@ -6,13 +6,12 @@ of the supported families has modules that must be in training mode to learn.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from mmrl.batch import GroupBatch, TokenStats
 from mmrl.calls import logged_call
 from mmrl.config.run import OptimConfig, TrainConfig
-from mmrl.engines.base import NamedWeights, Objective
+from mmrl.engines.base import BeforeStep, NamedWeights, Objective
 from mmrl.engines.passes import logprobs_without_gradient
 from mmrl.engines.updates import Updates
 from mmrl.models.flops import step_flops
@@ -75,7 +74,7 @@ class HfActor:
 
     @logged_call
     def train_step(
-        self, batch: GroupBatch, objective: Objective, *, before_step: Callable[[], None] | None = None
+        self, batch: GroupBatch, objective: Objective, *, before_step: BeforeStep | None = None
     ) -> dict[str, float]:
         """One optimiser step over `batch`; see `Updates.update`. `flops` as in `step_flops`; a prompt forwarded again
         for another part of its group counts once. `prompts_kept`: share of prompts that sampling had forwarded."""

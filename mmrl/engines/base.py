@@ -14,6 +14,9 @@ from mmrl.types import RolloutGroup, Sample
 OnGroup = Callable[[RolloutGroup], None]
 """Is handed a group as soon as all of its responses are there, while others are still sampled."""
 
+BeforeStep = Callable[[Tensor], None]
+"""Sees the log-probabilities of an update before its weights move; raising keeps them where they are."""
+
 NamedWeights = Iterator[tuple[str, Tensor]]
 """Checkpoint name (as `save_pretrained` writes it) and full tensor of each weight, tied ones once."""
 
@@ -113,12 +116,13 @@ class Actor(Protocol):
         ...
 
     def train_step(
-        self, batch: GroupBatch, objective: Objective, *, before_step: Callable[[], None] | None = None
+        self, batch: GroupBatch, objective: Objective, *, before_step: BeforeStep | None = None
     ) -> dict[str, float]:
         """One optimiser step over `batch` in micro-batches. Returns the objective's metrics (means and maxima),
         `grad_norm`, `lr`, `num_micro_batches` and the FLOPs spent.
 
-        before_step: called when all gradients are there and no weight has moved; if it raises, none will.
+        before_step: called when all gradients are there and no weight has moved; if it raises, none will. It takes the
+            (B, T) log-probabilities that the update's own passes computed, zero where response_mask is 0.
         """
         ...
 

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmrl.batch import GroupBatch, LossOutput
+from mmrl.batch import GroupBatch, LossOutput, TokenStats
 from mmrl.config.run import TrainConfig
 from mmrl.engines.finite import NotFiniteError
 from mmrl.engines.metric_sums import MetricSums
-from mmrl.engines.micro_batches import num_forwarded_tokens, num_real_tokens, split_by_tokens
+from mmrl.engines.micro_batches import num_forwarded_tokens, num_real_tokens, plan_micro_batches
 from mmrl.engines.optimizer import gradient_norm
 
 
@@ -30,12 +30,15 @@ class GradientPass:
     norm: the 2-norm of the gradient of all parameters together, a scalar.
     num_micro_batches: micro-batches that were forwarded.
     padding_share: share of padding in the tokens that were forwarded.
+    logprobs: (B, T) that the pass computed, without their graph, zero where response_mask is 0; all zero where the
+        module computes none.
     """
 
     metrics: dict[str, float]
     norm: Tensor
     num_micro_batches: int
     padding_share: float
+    logprobs: Tensor
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,11 @@ class GradientAccumulator:
         """One pass over `batch`. Raises NotFiniteError if the loss of a micro-batch or the gradient is not finite."""
         path = self.train.path
         sums, num_micro_batches, num_forwarded, num_real = MetricSums(), 0, 0, 0
-        for micro_batch, output in self._passes(batch, objective):
+        logprobs = torch.zeros_like(batch.response_mask)
+        for rows, micro_batch, stats, output in self._passes(batch, objective):
             sums.add(output)
+            if isinstance(stats, TokenStats):
+                logprobs[rows, : stats.logprobs.shape[1]] = stats.logprobs.detach().to(logprobs)
             num_micro_batches += 1
             num_forwarded += num_forwarded_tokens(micro_batch, path=path)
             num_real += num_real_tokens(micro_batch, path=path)
@@ -65,13 +71,14 @@ class GradientAccumulator:
         norm = gradient_norm(self.module.parameters())
         if not torch.isfinite(norm):
             raise NotFiniteError(f"grad_norm is {float(norm)}, {self._find_bad_gradient(batch, objective)}")
-        return GradientPass(sums.metrics(), norm, num_micro_batches, 1 - num_real / max(num_forwarded, 1))
+        return GradientPass(sums.metrics(), norm, num_micro_batches, 1 - num_real / max(num_forwarded, 1), logprobs)
 
-    def _passes(self, batch: GroupBatch, objective: Any) -> Iterator[tuple[GroupBatch, LossOutput]]:
-        """Forward and backward of each micro-batch in turn."""
-        parts = split_by_tokens(batch, self.train.micro_batch_tokens, path=self.train.path)
-        micro_batches = [part for part in parts if part.num_sampled_tokens > 0]
-        for index, micro_batch in enumerate(micro_batches, start=1):
+    def _passes(self, batch: GroupBatch, objective: Any) -> Iterator[tuple[Tensor, GroupBatch, Any, LossOutput]]:
+        """Forward and backward of each micro-batch in turn: its rows, itself, what forward gave, and the loss."""
+        plan = plan_micro_batches(batch, self.train.micro_batch_tokens, path=self.train.path)
+        parts = [(rows, batch.select_rows(rows)) for rows in plan]
+        micro_batches = [(rows, part) for rows, part in parts if part.num_sampled_tokens > 0]
+        for index, (rows, micro_batch) in enumerate(micro_batches, start=1):
             stats = self.forward(micro_batch, objective)
             output: LossOutput = objective(micro_batch, stats)
             loss = output.loss.item()
@@ -80,7 +87,7 @@ class GradientAccumulator:
                 raise NotFiniteError(f"loss is {loss} in {place}; {_inputs_not_finite(micro_batch, stats)}")
             if output.loss.requires_grad:
                 output.loss.backward()
-            yield micro_batch, output
+            yield rows, micro_batch, stats, output
 
     def _find_bad_gradient(self, batch: GroupBatch, objective: Any) -> str:
         """Where a gradient stops being finite, found by going over the micro-batches once more."""

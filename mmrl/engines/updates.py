@@ -16,6 +16,7 @@ from torch import nn
 from mmrl.batch import GroupBatch
 from mmrl.config.optim import OptimConfig
 from mmrl.config.run import TrainConfig
+from mmrl.engines.base import BeforeStep
 from mmrl.engines.finite import Learner, NotFiniteError, weights_fault
 from mmrl.engines.gradients import GradientAccumulator, GradientPass
 from mmrl.engines.micro_batches import num_real_tokens
@@ -77,12 +78,11 @@ class Updates:
         """The next update is the first one of run step `step`, counted from 1."""
         self._num_updates = self._first_of_step = (step - 1) * self._updates_per_step
 
-    def update(
-        self, batch: GroupBatch, objective: Any, before_step: Callable[[], None] | None = None
-    ) -> dict[str, float]:
+    def update(self, batch: GroupBatch, objective: Any, before_step: BeforeStep | None = None) -> dict[str, float]:
         """One optimiser step over `batch`.
 
-        before_step: called between the backward passes and the optimiser; if it raises, the weights stay as they are.
+        before_step: called between the backward passes and the optimiser with the (B, T) log-probabilities of those
+            passes; if it raises, the weights stay as they are.
         Returns the objective's metrics, `grad_norm` (before clipping), `lr`, `num_micro_batches`, `num_tokens` (each
         prompt once, and the responses), `padding_share` of the tokens forwarded, and `skipped_steps`: 1 where no token
         was sampled at all, so that there was nothing to learn from; then the objective's metrics and the norm are
@@ -116,9 +116,7 @@ class Updates:
         load_optimizer_state(self.optimizer, state["optimizer"])
         self._num_updates = int(state["num_updates"])
 
-    def _step(
-        self, batch: GroupBatch, objective: Any, rate: float, before_step: Callable[[], None] | None
-    ) -> GradientPass:
+    def _step(self, batch: GroupBatch, objective: Any, rate: float, before_step: BeforeStep | None) -> GradientPass:
         """Gradients never outlive the call, whether it returns or raises."""
         self.optimizer.zero_grad()
         try:
@@ -127,7 +125,7 @@ class Updates:
             if fault is not None:
                 raise NotFiniteError(fault)
             if before_step is not None:
-                before_step()
+                before_step(gradients.logprobs)
             clip_gradients(self._module.parameters(), gradients.norm, largest=self._optim.grad_clip)
             set_learning_rate(self.optimizer, rate)
             self.optimizer.step()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mmrl.algorithms import Algorithm
@@ -163,8 +164,7 @@ class OnlineLoop(Loop):
         if needed or not self.policy_moves(context.step):
             with self.recorder.stage("old_logprobs"):
                 stats = self.actor.logprobs(update.batch, with_entropy=self.algorithm.needs_old_entropy)
-            self.canary.observe(update.batch, stats.logprobs)
-            self.canary.conclude()
+            self.canary.check(update.batch, stats.logprobs)
             batch = update.batch.with_(old_logprobs=stats.logprobs, old_entropy=stats.entropy)
             update = replace(update, batch=batch)
         return self.stages("old_logprobs", update, context)
@@ -212,11 +212,6 @@ class OnlineLoop(Loop):
             objective = self.algorithm.objective(
                 mini_batch, response_limit=self.config.rollout.max_response_tokens, first_update=is_first
             )
-            metrics.add(
-                self.actor.train_step(
-                    mini_batch,
-                    self.canary.watch(objective) if watched else objective,
-                    before_step=self.canary.conclude if watched else None,
-                )
-            )
+            check = partial(self.canary.check, mini_batch) if watched else None
+            metrics.add(self.actor.train_step(mini_batch, objective, before_step=check))
         return metrics.means()

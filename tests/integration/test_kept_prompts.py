@@ -142,7 +142,7 @@ def test_a_failed_update_leaves_nothing_behind(tiny_policy, pictures):
     step = Step(tiny_policy("qwen2_5_vl"), pictures)
     batch, objective = step.sample()
 
-    def refuse():
+    def refuse(logprobs):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -147,8 +147,10 @@ def test_the_input_that_was_not_finite_is_named():
 def test_a_check_that_raises_before_the_step_leaves_the_weights():
     actor = make_actor(16)
     before = copy_of_weights(actor.policy)
+    expected = actor.logprobs(BATCH).logprobs
 
-    def refuse() -> None:
+    def refuse(logprobs: torch.Tensor) -> None:
+        torch.testing.assert_close(logprobs, expected)
         assert all(parameter.grad is not None for parameter in actor.policy.parameters())
         raise RunFailedError("sampler and actor disagree")
 

@@ -84,10 +84,10 @@ def test_the_canary_hands_over_the_logprobs_of_each_row_once_however_they_were_b
     groups = [group(rollout(0, 2), rollout(1, 1)), group(rollout(0, 1), rollout(1, 2))]
     batch = batch_of(groups)
     canary = Canary(RunConfig.model_validate(MINIMAL), record=lambda values: None)
-    for rows, logprobs in (([1, 2], [[-0.5], [-0.5]]), ([0, 3], [[-0.5, -0.5], [-0.5, -0.25]])):
-        canary.observe(batch.select_rows(torch.tensor(rows)), torch.tensor(logprobs))
+    for rows, logprobs in (([1, 2], [[-0.5], [-0.5]]), ([0, 3], [[-0.5, -0.5], [-0.5, -0.375]])):
+        canary.check(batch.select_rows(torch.tensor(rows)), torch.tensor(logprobs))
 
-    assert canary.take_logprobs() == {0: (-0.5, -0.5), 1: (-0.5,), 2: (-0.5,), 3: (-0.5, -0.25)}
+    assert canary.take_logprobs() == {0: (-0.5, -0.5), 1: (-0.5,), 2: (-0.5,), 3: (-0.5, -0.375)}
     assert canary.take_logprobs() == {}
 
 
