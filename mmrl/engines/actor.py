@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import Tensor
+
 from mmrl.batch import GroupBatch, TokenStats
 from mmrl.calls import logged_call
 from mmrl.config.run import OptimConfig, TrainConfig
@@ -55,6 +57,7 @@ class HfActor:
             idle_steps=idle_steps,
             finish_backward=policy.kept_prompts.backward,
         )
+        self._costs: dict[str, float] = {}
 
     @property
     def step(self) -> int:
@@ -76,16 +79,36 @@ class HfActor:
     def train_step(
         self, batch: GroupBatch, objective: Objective, *, before_step: BeforeStep | None = None
     ) -> dict[str, float]:
-        """One optimiser step over `batch`; see `Updates.update`. `flops` as in `step_flops`; a prompt forwarded again
-        for another part of its group counts once. `prompts_kept`: share of prompts that sampling had forwarded."""
+        """One optimiser step: `compute_gradients`, `before_step` with their logprobs, `apply_gradients`."""
+        try:
+            logprobs = self.compute_gradients(batch, objective)
+            if before_step is not None and logprobs is not None:
+                before_step(logprobs)
+            return self.apply_gradients()
+        finally:
+            self.discard_gradients()
+
+    def compute_gradients(self, batch: GroupBatch, objective: Objective) -> Tensor | None:
+        """The gradients of one optimiser step, and the logprobs of their passes; see `Updates.compute`."""
         kept = self.policy.kept_prompts.of(batch.prompts)
         try:
-            metrics = self._updates.update(batch, objective, before_step)
+            logprobs = self._updates.compute(batch, objective)
         finally:
             self.policy.kept_prompts.drop()
-        skipped = metrics["skipped_steps"] > 0
-        flops = 0.0 if skipped else step_flops(self.policy, batch, path=self._train.path, forwarded_before=kept)
-        return metrics | {"flops": flops, "prompts_kept": len(kept) / max(len(batch.prompts), 1)}
+        flops = 0.0
+        if logprobs is not None:
+            flops = step_flops(self.policy, batch, path=self._train.path, forwarded_before=kept)
+        self._costs = {"flops": flops, "prompts_kept": len(kept) / max(len(batch.prompts), 1)}
+        return logprobs
+
+    def apply_gradients(self) -> dict[str, float]:
+        """The optimiser step for them; see `Updates.apply`. `flops` as in `step_flops`; a prompt forwarded again for
+        another part of its group counts once. `prompts_kept`: share of prompts that sampling had forwarded."""
+        return self._updates.apply() | self._costs
+
+    def discard_gradients(self) -> None:
+        """Forgets gradients that were computed and not applied."""
+        self._updates.discard()
 
     def weights(self) -> NamedWeights:
         """Name as in a saved checkpoint and full tensor of each weight, tied ones once; detached, not copied."""

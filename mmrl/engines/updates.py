@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch
 from mmrl.config.optim import OptimConfig
 from mmrl.config.run import TrainConfig
-from mmrl.engines.base import BeforeStep
 from mmrl.engines.finite import Learner, NotFiniteError, weights_fault
 from mmrl.engines.gradients import GradientAccumulator, GradientPass
 from mmrl.engines.micro_batches import num_real_tokens
@@ -30,6 +30,15 @@ from mmrl.engines.optimizer import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class _Pending:
+    """A step that was computed and not yet applied. gradients: None where there is nothing to learn from."""
+
+    batch: GroupBatch
+    rate: float
+    gradients: GradientPass | None
 
 
 class Updates:
@@ -68,6 +77,7 @@ class Updates:
         self._learner = learner
         self._num_updates = 0
         self._first_of_step = 0
+        self._pending: _Pending | None = None
 
     @property
     def step(self) -> int:
@@ -78,22 +88,42 @@ class Updates:
         """The next update is the first one of run step `step`, counted from 1."""
         self._num_updates = self._first_of_step = (step - 1) * self._updates_per_step
 
-    def update(self, batch: GroupBatch, objective: Any, before_step: BeforeStep | None = None) -> dict[str, float]:
-        """One optimiser step over `batch`.
+    def update(self, batch: GroupBatch, objective: Any) -> dict[str, float]:
+        """One optimiser step over `batch`: `compute`, then `apply`."""
+        try:
+            self.compute(batch, objective)
+            return self.apply()
+        finally:
+            self.discard()
 
-        before_step: called between the backward passes and the optimiser with the (B, T) log-probabilities of those
-            passes; if it raises, the weights stay as they are.
-        Returns the objective's metrics, `grad_norm` (before clipping), `lr`, `num_micro_batches`, `num_tokens` (each
-        prompt once, and the responses), `padding_share` of the tokens forwarded, and `skipped_steps`: 1 where no token
-        was sampled at all, so that there was nothing to learn from; then the objective's metrics and the norm are
-        missing.
-        Raises NotFiniteError, with the weights unchanged, if a loss, the gradient or a weight is not finite.
+    def compute(self, batch: GroupBatch, objective: Any) -> Tensor | None:
+        """The gradients of one optimiser step over `batch`; no weight moves before `apply`, and `discard` forgets them.
+
+        Returns the (B, T) log-probabilities of the passes; None where no token was sampled at all, so that there is
+        nothing to learn from.
+        Raises NotFiniteError, without any gradient left, if a loss, the gradient or a weight is not finite.
         """
         idle = self._idle_steps
         rate = learning_rate(max(self.step - idle, 1), self._optim, total_steps=self._total_steps - idle)
-        if batch.num_sampled_tokens == 0:
+        gradients = None if batch.num_sampled_tokens == 0 else self._gradients_of(batch, objective, rate)
+        self._pending = _Pending(batch, rate, gradients)
+        return None if gradients is None else gradients.logprobs
+
+    def apply(self) -> dict[str, float]:
+        """The optimiser step for what `compute` left.
+
+        Returns the objective's metrics, `grad_norm` (before clipping), `lr`, `num_micro_batches`, `num_tokens` (each
+        prompt once, and the responses), `padding_share` of the tokens forwarded, and `skipped_steps`: 1 where no token
+        was sampled at all; then the objective's metrics and the norm are missing.
+        """
+        assert self._pending is not None, "apply() follows compute()"
+        batch, rate, gradients = self._pending.batch, self._pending.rate, self._pending.gradients
+        if gradients is None:
             return self._skip(batch, rate)
-        gradients = self._step(batch, objective, rate, before_step)
+        clip_gradients(self._module.parameters(), gradients.norm, largest=self._optim.grad_clip)
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.step()
+        self.discard()
         self._num_updates += 1
         return gradients.metrics | {
             "grad_norm": float(gradients.norm),
@@ -103,6 +133,11 @@ class Updates:
             "padding_share": gradients.padding_share,
             "skipped_steps": 0.0,
         }
+
+    def discard(self) -> None:
+        """Forgets gradients that were computed and not applied."""
+        self._pending = None
+        self.optimizer.zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
         """Optimiser moments by parameter name and the count of updates."""
@@ -116,20 +151,17 @@ class Updates:
         load_optimizer_state(self.optimizer, state["optimizer"])
         self._num_updates = int(state["num_updates"])
 
-    def _step(self, batch: GroupBatch, objective: Any, rate: float, before_step: BeforeStep | None) -> GradientPass:
-        """Gradients never outlive the call, whether it returns or raises."""
+    def _gradients_of(self, batch: GroupBatch, objective: Any, rate: float) -> GradientPass:
         self.optimizer.zero_grad()
         try:
             gradients = self._gradients.accumulate(batch, objective)
             fault = weights_fault(self._trained(), rate=rate, decay=self._optim.weight_decay)
             if fault is not None:
                 raise NotFiniteError(fault)
-            if before_step is not None:
-                before_step(gradients.logprobs)
-            clip_gradients(self._module.parameters(), gradients.norm, largest=self._optim.grad_clip)
-            set_learning_rate(self.optimizer, rate)
-            self.optimizer.step()
-        except NotFiniteError as error:
+        except BaseException as error:
+            self.discard()
+            if not isinstance(error, NotFiniteError):
+                raise
             raise NotFiniteError(
                 f"step {self.step}, update {self._num_updates + 1}: {error}. The weights were not changed. A lower "
                 f"{self._rate_key}, a longer warm-up or model.dtype float32 may help; rewards that are not finite will "
@@ -138,8 +170,6 @@ class Updates:
                 learner=self._learner,
                 update=self._num_updates - self._first_of_step,
             ) from error
-        finally:
-            self.optimizer.zero_grad()
         return gradients
 
     def _trained(self) -> list[tuple[str, nn.Parameter]]:
@@ -152,5 +182,6 @@ class Updates:
             self.step,
             batch.num_rows,
         )
+        self.discard()
         self._num_updates += 1
         return {"lr": rate, "num_micro_batches": 0.0, "num_tokens": 0.0, "skipped_steps": 1.0}
