@@ -13,24 +13,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.types import Rollout
+from mmrl.types import ImageRef, Rollout
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedImage:
     """One image as the vision tower takes it.
 
-    sha256: key of the image in the store; with the pixel limits it decides pixel_values.
-    pixel_values: (patches, patch_dim) float32.
+    reference: the image in the store; with processed_size it decides pixel_values.
+    pixel_values: (patches, patch_dim) float32; None in a sketch, which is what travels between processes: whoever
+        forwards it takes the pixels from the store (`PromptProcessor.fill`).
     grid_thw: frames, rows and columns of patches before merging.
     num_tokens: placeholder tokens that it takes in the prompt.
     """
 
-    sha256: str
-    pixel_values: Tensor
+    reference: ImageRef
+    pixel_values: Tensor | None
     grid_thw: tuple[int, int, int]
     num_tokens: int
     processed_size: tuple[int, int]
+
+    @property
+    def sha256(self) -> str:
+        return self.reference.sha256
+
+
+def pixels_of(image: PreparedImage) -> Tensor:
+    """(patches, patch_dim) of an image that is no sketch."""
+    assert image.pixel_values is not None, f"image {image.sha256[:12]} has no pixels here; fill its prompt first"
+    return image.pixel_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +53,10 @@ class PreparedPrompt:
 
     def __len__(self) -> int:
         return len(self.token_ids)
+
+    def sketch(self) -> PreparedPrompt:
+        """The same without pixels."""
+        return replace(self, images=tuple(replace(image, pixel_values=None) for image in self.images))
 
 
 @dataclass(frozen=True)

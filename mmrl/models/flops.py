@@ -7,6 +7,7 @@ does, also where causality leaves half of it out. Padding counts nothing: it is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -122,7 +123,7 @@ def _vision_flops(policy: PolicyModel, prompts: Sequence[PreparedPrompt], *, sha
     if not images:
         return Flops()
     hf = policy.hf
-    num_patches = sum(image.pixel_values.shape[0] for image in images)
+    num_patches = sum(math.prod(image.grid_thw) for image in images)
     num_merged = sum(image.num_tokens for image in images)
     pairs = sum(policy.family.vision_attention_pairs(hf, image.grid_thw) for image in images)
     tower = hf.model.visual

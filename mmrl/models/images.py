@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from PIL import Image
 from qwen_vl_utils.vision_process import MAX_RATIO, smart_resize
 from torch import Tensor
 
-from mmrl.batch import PreparedImage
+from mmrl.batch import PreparedImage, pixels_of
 from mmrl.config.run import ImageConfig
 from mmrl.data.images import ImageStore
 from mmrl.errors import DataError, ModelError
@@ -81,40 +82,56 @@ class ImagePreparer:
         self.limits = limits
         self._processor = image_processor
         self._store = store
-        self._cache: OrderedDict[tuple[str, ImageLimits], PreparedImage] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, tuple[int, int]], PreparedImage] = OrderedDict()
         self._free_bytes = cache_bytes
         self._lock = threading.Lock()
 
     def prepare(self, image: ImageRef, limits: ImageLimits | None = None) -> PreparedImage:
-        key = (image.sha256, limits or self.limits)
-        with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
-        prepared = self._process(image, key[1])
-        with self._lock:
-            self._keep(key, prepared)
-        return prepared
+        return self.fill(self.sketch(image, limits))
 
-    def _process(self, image: ImageRef, limits: ImageLimits) -> PreparedImage:
+    def sketch(self, image: ImageRef, limits: ImageLimits | None = None) -> PreparedImage:
+        """All but the pixels; opens no file."""
+        limits = limits or self.limits
         width, height = limits.size(image)
-        pixels = self._store.open(image).resize((width, height))
-        output = self._processor(images=[pixels], do_resize=False, return_tensors="pt")
-        values: Tensor = output["pixel_values"].to(torch.float32)
-        frames, rows, columns = output["image_grid_thw"][0].tolist()
+        patch = self._processor.patch_size
         return PreparedImage(
-            sha256=image.sha256,
-            pixel_values=values,
-            grid_thw=(frames, rows, columns),
+            reference=image,
+            pixel_values=None,
+            grid_thw=(1, height // patch, width // patch),
             num_tokens=limits.num_tokens(image),
             processed_size=(width, height),
         )
 
-    def _keep(self, key: tuple[str, ImageLimits], prepared: PreparedImage) -> None:
+    def fill(self, image: PreparedImage) -> PreparedImage:
+        """The image with its pixels. Raises DataError where the store cannot give it."""
+        if image.pixel_values is not None:
+            return image
+        key = (image.sha256, image.processed_size)
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+                return self._cache[key]
+        filled = replace(image, pixel_values=self._pixel_values(image))
+        with self._lock:
+            self._keep(key, filled)
+        return filled
+
+    def resized(self, image: PreparedImage) -> Image.Image:
+        """The 8-bit RGB picture of which the patches are cut."""
+        width, height = image.processed_size
+        return self._store.open(image.reference).resize((width, height))
+
+    def _pixel_values(self, image: PreparedImage) -> Tensor:
+        output = self._processor(images=[self.resized(image)], do_resize=False, return_tensors="pt")
+        grid = tuple(output["image_grid_thw"][0].tolist())
+        assert grid == image.grid_thw, f"the image processor cuts {grid} patches of {image}"
+        return output["pixel_values"].to(torch.float32)
+
+    def _keep(self, key: tuple[str, tuple[int, int]], filled: PreparedImage) -> None:
         if key in self._cache:
             return
-        self._cache[key] = prepared
-        self._free_bytes -= prepared.pixel_values.nbytes
+        self._cache[key] = filled
+        self._free_bytes -= pixels_of(filled).nbytes
         while self._free_bytes < 0 and self._cache:
             _, oldest = self._cache.popitem(last=False)
-            self._free_bytes += oldest.pixel_values.nbytes
+            self._free_bytes += pixels_of(oldest).nbytes

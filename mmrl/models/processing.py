@@ -67,14 +67,24 @@ class PromptProcessor:
 
         Raises DataError for an image that cannot be taken, ModelError for one that the model or its template drops.
         """
+        return self.fill(self.sketch(sample))
+
+    def sketch(self, sample: Sample) -> PreparedPrompt:
+        """The prompt without the pixels of its images: what whoever only passes it on needs. Opens no image."""
         template_ids = self._template_ids(sample)
         if not sample.images:
             return PreparedPrompt(template_ids, ())
         limits = self._limits(sample)
-        images = tuple(self._preparer.prepare(image, limits) for image in sample.images)
+        images = tuple(self._preparer.sketch(image, limits) for image in sample.images)
         return PreparedPrompt(
             _expand(template_ids, self.image_token_id, [image.num_tokens for image in images]), images
         )
+
+    def fill(self, prompt: PreparedPrompt) -> PreparedPrompt:
+        """The prompt with the pixels of its images, from the store or from those kept of late."""
+        if not prompt.images:
+            return prompt
+        return replace(prompt, images=tuple(self._preparer.fill(image) for image in prompt.images))
 
     def num_tokens(self, sample: Sample) -> int:
         """Exact length of the prompt with its images expanded; opens no image. Each prompt is rendered once."""

@@ -4,6 +4,7 @@ from models_builders import VISION_FAMILIES, mixed_samples
 
 from mmrl.batch import PreparedImage, PreparedPrompt
 from mmrl.models.families.qwen_vl import mrope_positions
+from mmrl.types import ImageRef
 
 PAD = 9
 
@@ -11,7 +12,9 @@ PAD = 9
 def image(rows: int, columns: int, frames: int = 1) -> PreparedImage:
     """rows and columns before merging by 2."""
     patches = torch.zeros(frames * rows * columns, 1)
-    return PreparedImage("0" * 64, patches, (frames, rows, columns), frames * rows * columns // 4, (0, 0))
+    return PreparedImage(
+        ImageRef("0" * 64, 1, 1), patches, (frames, rows, columns), frames * rows * columns // 4, (0, 0)
+    )
 
 
 def test_positions_of_text_and_two_images_worked_by_hand():

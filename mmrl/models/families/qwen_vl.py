@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from transformers import AutoModelForImageTextToText
 
-from mmrl.batch import PreparedImage, PreparedPrompt
+from mmrl.batch import PreparedImage, PreparedPrompt, pixels_of
 from mmrl.config.run import ModelPart
 from mmrl.models.families.base import Family, ImageFeatures
 from mmrl.models.fast.functions import can_use_onednn
@@ -84,7 +84,7 @@ class QwenVlFamily(Family):
     def _run_tower(self, hf: Any, images: Sequence[PreparedImage]) -> tuple[Tensor, tuple[Tensor, ...]]:
         tower = hf.model.visual
         device = tower.patch_embed.proj.weight.device
-        patches = torch.cat([image.pixel_values for image in images]).to(device)
+        patches = torch.cat([pixels_of(image) for image in images]).to(device)
         grids = torch.tensor([image.grid_thw for image in images], device=device)
         output = tower(patches, grid_thw=grids, return_dict=True)
         return output.pooler_output, self.deepstack_of(output)
