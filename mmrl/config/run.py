@@ -15,6 +15,7 @@ from mmrl.config.data_reading import DataReadingConfig
 from mmrl.config.optim import ModelPart, OptimConfig
 from mmrl.config.record import RecordConfig
 from mmrl.config.reward import RewardConfig
+from mmrl.config.rollout import RolloutConfig
 
 StageName = Literal["rollout", "reward", "filter", "reference", "old_logprobs", "values", "advantages"]
 
@@ -96,25 +97,6 @@ class DataConfig(DataReadingConfig):
     def train_parts(self) -> tuple[DataPartConfig, ...]:
         """The data sets of `train` with their weights; one alone has weight 1."""
         return (DataPartConfig(name=self.train),) if isinstance(self.train, str) else self.train
-
-
-class RolloutConfig(ConfigModel):
-    engine: Literal["hf"] = "hf"
-    """What samples the responses: hf is the model itself over a shared prompt cache."""
-    prompts_per_step: int = Field(128, ge=1)
-    """Prompts sampled in each step; each gets algorithm.group_size responses."""
-    max_response_tokens: int = Field(2048, ge=1)
-    """Longest response; a longer one is cut and has finish reason 'length'."""
-    temperature: float = Field(1.0, gt=0)
-    """Sampling temperature; the log-probabilities of training are taken at the same temperature."""
-    top_p: float = Field(1.0, gt=0, le=1)
-    """Sample only from the smallest set of tokens with this probability; 1 is off."""
-    top_k: int = Field(0, ge=0)
-    """Sample only from this many most likely tokens; 0 is off."""
-    stop: tuple[str, ...] = ()
-    """A response ends once its text contains one of these; the ids up to there are kept."""
-    max_batch_rows: int = Field(256, ge=1)
-    """Responses decoded at once."""
 
 
 class TrainConfig(ConfigModel):
@@ -268,6 +250,7 @@ class RunConfig(ConfigModel):
             _check_kl,
             _check_correction,
             _check_batches,
+            _check_vllm,
         ):
             check(self)
         return self
@@ -374,4 +357,12 @@ def _check_batches(config: RunConfig) -> None:
         raise ValueError(
             f"train.mini_batches: {parts} does not divide rollout.prompts_per_step {prompts}; "
             f"nearest that does: {nearest}; or set rollout.prompts_per_step to {' or '.join(map(str, multiples))}"
+        )
+
+
+def _check_vllm(config: RunConfig) -> None:
+    if config.rollout.engine == "vllm" and config.model.dtype == "float64":
+        raise ValueError(
+            "model.dtype: engine 'vllm' computes in float32 or bfloat16 (got float64); use one of these, or "
+            "rollout.engine: hf"
         )

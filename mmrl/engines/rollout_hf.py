@@ -17,7 +17,7 @@ import torch
 
 from mmrl.batch import PreparedPrompt, build_group_batch
 from mmrl.calls import logged_call
-from mmrl.config.run import RolloutConfig
+from mmrl.config.rollout import RolloutConfig
 from mmrl.engines.base import NamedWeights, OnGroup, RolloutStats, SamplingParams
 from mmrl.engines.decoding import ResponseRow, Responses, decode, join
 from mmrl.engines.finite import NotFiniteError

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from mmrl.config.run import EvalConfig, RolloutConfig
+from mmrl.config.rollout import RolloutConfig
+from mmrl.config.run import EvalConfig
 from mmrl.engines.base import RolloutEngine, SamplingParams
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.recorder import Recorder
@@ -28,9 +29,11 @@ class Evaluator:
     recorder: Recorder
 
     def evaluate_if_due(self, step: int) -> None:
-        due = step == self.total_steps or (self.config.every > 0 and step % self.config.every == 0)
-        if due:
+        if self.is_due(step):
             self.evaluate()
+
+    def is_due(self, step: int) -> bool:
+        return step == self.total_steps or (self.config.every > 0 and step % self.config.every == 0)
 
     def evaluate(self) -> None:
         """Answers the held-out data and records `eval/...` metrics and the responses; nothing if there is no data."""

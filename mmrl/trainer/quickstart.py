@@ -16,7 +16,8 @@ from typing import Any
 from mmrl.config import RunConfig
 from mmrl.config.base import home
 from mmrl.config.loading import load_config
-from mmrl.config.run import ImageConfig, ModelConfig, RewardRunnerConfig, RolloutConfig
+from mmrl.config.rollout import RolloutConfig
+from mmrl.config.run import ImageConfig, ModelConfig, RewardRunnerConfig
 from mmrl.data import load_dataset
 from mmrl.data.digits import boxed, build_digits, digit_texts
 from mmrl.data.images import ImageStore

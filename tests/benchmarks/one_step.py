@@ -69,7 +69,8 @@ class Stepper:
     ) -> None:
         from mmrl.algorithms import build_algorithm
         from mmrl.config.algorithm import GrpoConfig
-        from mmrl.config.run import ImageConfig, ModelConfig, OptimConfig, RolloutConfig, TrainConfig
+        from mmrl.config.rollout import RolloutConfig
+        from mmrl.config.run import ImageConfig, ModelConfig, OptimConfig, TrainConfig
         from mmrl.data.images import ImageStore
         from mmrl.engines.actor import HfActor
         from mmrl.engines.base import SamplingParams

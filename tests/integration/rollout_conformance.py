@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from mmrl.batch import build_group_batch
-from mmrl.config.run import ImageConfig, ModelConfig, RolloutConfig
+from mmrl.config.rollout import RolloutConfig
+from mmrl.config.run import ImageConfig, ModelConfig
 from mmrl.data.images import ImageStore
 from mmrl.engines.base import RolloutEngine, SamplingParams
 from mmrl.models.policy import PolicyModel, load_policy, save_policy

@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from mmrl.batch import GroupBatch, build_group_batch
-from mmrl.config.run import CanaryConfig, ImageConfig, ModelConfig, OptimConfig, RolloutConfig, TrainConfig
+from mmrl.config.rollout import RolloutConfig
+from mmrl.config.run import CanaryConfig, ImageConfig, ModelConfig, OptimConfig, TrainConfig
 from mmrl.data.images import ImageStore
 from mmrl.engines.actor import HfActor
 from mmrl.engines.base import SamplingParams

@@ -14,7 +14,8 @@ import torch
 from data_rows import good_row
 
 from mmrl.batch import PreparedPrompt, build_group_batch
-from mmrl.config.run import ImageConfig, ModelConfig, OptimConfig, RolloutConfig, TrainConfig
+from mmrl.config.rollout import RolloutConfig
+from mmrl.config.run import ImageConfig, ModelConfig, OptimConfig, TrainConfig
 from mmrl.data.images import ImageStore
 from mmrl.data.normalise import normalise_row
 from mmrl.data.registry import DatasetRegistry

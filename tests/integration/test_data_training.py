@@ -16,7 +16,8 @@ from learning import run
 from mmrl.batch import build_group_batch
 from mmrl.cli.app import main
 from mmrl.config import RunConfig, dump_yaml
-from mmrl.config.run import ImageConfig, ModelConfig, RolloutConfig
+from mmrl.config.rollout import RolloutConfig
+from mmrl.config.run import ImageConfig, ModelConfig
 from mmrl.data import load_dataset
 from mmrl.data.images import ImageStore
 from mmrl.engines.base import SamplingParams

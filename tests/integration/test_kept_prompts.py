@@ -9,7 +9,8 @@ from models_builders import VISION_FAMILIES, mixed_samples
 from mmrl.algorithms import build_algorithm
 from mmrl.batch import build_group_batch
 from mmrl.config.algorithm import GrpoConfig
-from mmrl.config.run import OptimConfig, RolloutConfig, TrainConfig
+from mmrl.config.rollout import RolloutConfig
+from mmrl.config.run import OptimConfig, TrainConfig
 from mmrl.engines.actor import HfActor
 from mmrl.engines.base import SamplingParams
 from mmrl.engines.gradients import GradientAccumulator

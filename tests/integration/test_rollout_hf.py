@@ -10,7 +10,7 @@ import torch
 from models_builders import FAMILIES, mixed_samples
 from rollout_conformance import ids_of, load_cpu_policy, make_samples, params, save_lively_model, view_of_actor
 
-from mmrl.config.run import RolloutConfig
+from mmrl.config.rollout import RolloutConfig
 from mmrl.engines import decoding
 from mmrl.engines.base import SamplingParams
 from mmrl.engines.registry import ROLLOUT_ENGINES, rollout_engine_class

@@ -126,7 +126,7 @@ def check_hub() -> Check:
 
 
 def _engines() -> tuple[str, ...]:
-    from mmrl.config.run import RolloutConfig
+    from mmrl.config.rollout import RolloutConfig
 
     return get_args(RolloutConfig.model_fields["engine"].annotation)
 
