@@ -78,9 +78,10 @@ def _fault_of_validator(details: ErrorDetails, path: Path, root: Node, source: s
     """Checks of our own write a whole sentence; those that join several groups open with the key they mean."""
     text = str(details["ctx"]["error"])
     key = _KEY_AT_START.match(text)
-    if path or key is None:
+    full = () if key is None else (*path, *key[0].split("."))
+    if key is None or field_at(models_at(root, path), str(full[len(path)])) is None:
         return fault_line(root, path, text, source)
-    return fault_line(root, tuple(key[0].split(".")), text[key.end() + 2 :], source)
+    return fault_line(root, full, text[key.end() + 2 :], source)
 
 
 def _unknown_key(path: Path, root: Node, source: str) -> str:

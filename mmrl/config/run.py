@@ -13,6 +13,7 @@ from mmrl.config.base import ConfigModel, PathText, default_type
 from mmrl.config.critic import CriticConfig
 from mmrl.config.data_reading import DataReadingConfig
 from mmrl.config.optim import ModelPart, OptimConfig
+from mmrl.config.placement import PlacementConfig, RoleName, check_pool
 from mmrl.config.record import RecordConfig
 from mmrl.config.reward import RewardConfig
 from mmrl.config.rollout import RolloutConfig
@@ -179,6 +180,9 @@ class StageConfig(ConfigModel):
     """The class."""
     arguments: dict[str, object] = {}
     """Keyword arguments of its constructor."""
+    pool: str | None = None
+    """The pool whose workers it runs on, as the @dispatch of its `__call__` says; null runs it in the process of the
+    trainer."""
 
 
 class RunConfig(ConfigModel):
@@ -216,6 +220,8 @@ class RunConfig(ConfigModel):
     """When sampler and actor disagree too much to go on."""
     record: RecordConfig = RecordConfig()
     """What is kept of the samples."""
+    placement: PlacementConfig = PlacementConfig()
+    """Which processes there are and what lives in them."""
     stages: tuple[StageConfig, ...] = ()
     """Stages of the user's own."""
     track: tuple[Literal["tensorboard", "wandb"], ...] = ()
@@ -251,6 +257,7 @@ class RunConfig(ConfigModel):
             _check_correction,
             _check_batches,
             _check_vllm,
+            _check_placement,
         ):
             check(self)
         return self
@@ -366,3 +373,31 @@ def _check_vllm(config: RunConfig) -> None:
             "model.dtype: engine 'vllm' computes in float32 or bfloat16 (got float64); use one of these, or "
             "rollout.engine: hf"
         )
+
+
+def _check_placement(config: RunConfig) -> None:
+    placement = config.placement
+    for index, stage in enumerate(config.stages):
+        if stage.pool is not None:
+            check_pool(stage.pool, placement.pools, key=f"stages.{index}.pool")
+    used = {placement.pool_of(role) for role in _roles_of(config)} | {stage.pool for stage in config.stages}
+    idle = next((name for name in placement.pools if name not in used), None)
+    if idle is not None:
+        roles = [role for role, pool in placement.roles.items() if pool == idle]
+        why = f"is for {' and '.join(roles)} only, which this run does not have" if roles else "has no role"
+        raise ValueError(
+            f"placement.pools.{idle}: pool {idle!r} {why}, so its workers would hold their place for nothing; name it "
+            f"in placement.roles, such as rollout: {idle}, or leave it out"
+        )
+
+
+def _roles_of(config: RunConfig) -> tuple[RoleName, ...]:
+    """The roles that a run of this config has."""
+    algorithm, is_rl = config.algorithm, config.kind == "rl"
+    has: dict[RoleName, bool] = {
+        "actor": True,
+        "rollout": True,
+        "reference": is_rl and algorithm.kl.coef > 0,
+        "critic": is_rl and algorithm.needs_critic,
+    }
+    return tuple(role for role, is_there in has.items() if is_there)

@@ -35,6 +35,11 @@ def item_of(annotation: Any) -> Any | None:
     return get_args(annotation)[0] if get_origin(annotation) in (tuple, list) else None
 
 
+def value_of(annotation: Any) -> Any | None:
+    """The annotation of the values of a map with names of the user's own, None for what is no such map."""
+    return get_args(annotation)[1] if get_origin(annotation) is dict else None
+
+
 def tag_of(model: Model) -> str | None:
     """The value of `type` that names this member of a union."""
     field = model.model_fields.get("type")
@@ -64,7 +69,7 @@ def models_at(root: Node, path: Path) -> tuple[Model, ...]:
 
 def step(annotation: Any, part: str | int, node: Node | None = None) -> Any | None:
     """The annotation one key or index further down; None where the models know nothing of it."""
-    item = item_of(annotation)
+    item = item_of(annotation) or value_of(annotation)
     if item is not None:
         return item
     field = field_at(choose(models_of(annotation), node), str(part))
@@ -82,6 +87,8 @@ def path_of(location: tuple[str | int, ...]) -> Path:
             continue
         if item_of(annotation) is not None and not isinstance(part, int):
             continue  # which of "a value or a list of them" was taken
+        if part == "[key]":
+            continue  # it is the key itself that is wrong
         path.append(part)
         annotation = step(annotation, part)
     return tuple(path)
@@ -102,12 +109,15 @@ def _node_of(value: Any) -> Node:
     if isinstance(value, ConfigModel):
         names = [*(["type"] if tag_of(type(value)) else []), *sorted(value.model_fields_set - {"type"})]
         return MapNode({name: _node_of(getattr(value, name)) for name in names}, DEFAULT)
+    if isinstance(value, dict):
+        return MapNode({name: _node_of(item) for name, item in value.items()}, DEFAULT)
     return from_plain(value, DEFAULT)
 
 
 @cache
 def known_keys() -> tuple[str, ...]:
-    """All dotted keys of a config, groups and values, items of lists as `.0`; of rewards inside rewards one level."""
+    """All dotted keys of a config, groups and values, items of lists as `.0`, of maps those that the default has; of
+    rewards inside rewards one level."""
     return tuple(dict.fromkeys(_keys_below(RunConfig, "")))
 
 
@@ -122,3 +132,7 @@ def _keys_below(annotation: Any, prefix: str, above: tuple[tuple[Model, ...], ..
         for name, field in model.model_fields.items():
             yield prefix + name
             yield from _keys_below(field.annotation, f"{prefix}{name}.", (*above, models))
+            if models_of(value_of(field.annotation)):
+                for key in field.default:
+                    yield f"{prefix}{name}.{key}"
+                    yield from _keys_below(value_of(field.annotation), f"{prefix}{name}.{key}.", (*above, models))
