@@ -17,6 +17,8 @@ from mmrl.engines.base import BeforeStep, NamedWeights, Objective
 from mmrl.engines.passes import logprobs_without_gradient
 from mmrl.engines.updates import Updates
 from mmrl.models.flops import step_flops
+from mmrl.models.lockstep import everyones
+from mmrl.models.matrix_peak import matrix_peak
 from mmrl.models.policy import PolicyModel, named_weights
 
 
@@ -46,7 +48,9 @@ class HfActor:
         self._temperature = temperature
         if train.gradient_checkpointing:
             policy.checkpoint_gradients()
-        policy.kept_prompts.max_tokens = train.micro_batch_tokens if train.path == "prefix" else 0
+        # The graph of kept prompts would need whole weights between sampling and update.
+        keeps_prompts = train.path == "prefix" and policy.lockstep is None
+        policy.kept_prompts.max_tokens = train.micro_batch_tokens if keeps_prompts else 0
         self._updates = Updates(
             policy,
             self._forward,
@@ -56,6 +60,7 @@ class HfActor:
             updates_per_step=updates_per_step,
             idle_steps=idle_steps,
             finish_backward=policy.kept_prompts.backward,
+            lockstep=policy.lockstep,
         )
         self._costs: dict[str, float] = {}
 
@@ -63,6 +68,10 @@ class HfActor:
     def step(self) -> int:
         """The run step, counted from 1, that the next update belongs to."""
         return self._updates.step
+
+    @property
+    def peak_flops_per_s(self) -> float:
+        return matrix_peak(self.policy.device.type, self.policy.dtype)
 
     def begin_step(self, step: int) -> None:
         """The next update is the first one of run step `step`, counted from 1."""
@@ -97,7 +106,8 @@ class HfActor:
             self.policy.kept_prompts.drop()
         flops = 0.0
         if logprobs is not None:
-            flops = step_flops(self.policy, batch, path=self._train.path, forwarded_before=kept)
+            mine = step_flops(self.policy, batch, path=self._train.path, forwarded_before=kept)
+            flops = sum(everyones(self.policy.lockstep, mine))
         self._costs = {"flops": flops, "prompts_kept": len(kept) / max(len(batch.prompts), 1)}
         return logprobs
 

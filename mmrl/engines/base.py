@@ -52,8 +52,8 @@ class RolloutStats:
     flops: float
 
 
-class RolloutEngine(Protocol):
-    """Samples responses under one version of the weights."""
+class Sampler(Protocol):
+    """What a loop asks for responses, under one version of the weights."""
 
     @property
     def policy_version(self) -> int: ...
@@ -86,11 +86,30 @@ class RolloutEngine(Protocol):
         """
         ...
 
+    def sleep(self) -> None:
+        """Give device memory back until the next `update_weights`, `generate` or `wake`. Nothing happens where an
+        engine or a device has no such memory."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class RolloutEngine(Sampler, Protocol):
+    """A sampler that holds weights of its own, or the actor's very model."""
+
     def update_weights(self, weights: NamedWeights, version: int) -> None:
         """Take every weight and drop every cache that came from the old ones."""
         ...
 
-    def close(self) -> None: ...
+    @property
+    def needs_weights(self) -> bool:
+        """Whether nothing can be sampled before the next `update_weights`: the last one failed half-way, or `sleep`
+        gave the weights away."""
+        ...
+
+    def wake(self) -> None:
+        """Take the memory again now. What `needs_weights` says stays as it is."""
+        ...
 
 
 class Objective(Protocol):
@@ -106,6 +125,11 @@ class Objective(Protocol):
 
 class Actor(Protocol):
     """The trained policy."""
+
+    @property
+    def peak_flops_per_s(self) -> float:
+        """What the devices that it runs on reach together in matrix products."""
+        ...
 
     def logprobs(self, batch: GroupBatch, *, with_entropy: bool = False) -> TokenStats:
         """Without gradients, at the sampling temperature and under the same bans as the sampler."""
@@ -126,7 +150,13 @@ class Actor(Protocol):
         """
         ...
 
-    def weights(self) -> NamedWeights: ...
+
+class ReferencePolicy(Protocol):
+    """The policy that a run began with."""
+
+    def logprobs(self, batch: GroupBatch) -> Tensor:
+        """(B, T) float32, zero where response_mask is 0."""
+        ...
 
 
 class Critic(Protocol):

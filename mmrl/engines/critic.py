@@ -5,18 +5,18 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from mmrl.algorithms.value_loss import ValueObjective
 from mmrl.batch import GroupBatch
 from mmrl.calls import logged_call
 from mmrl.config.critic import CriticConfig
-from mmrl.config.run import TrainConfig
-from mmrl.engines.micro_batches import plan_micro_batches
+from mmrl.config.run import ModelConfig, RunConfig, TrainConfig
+from mmrl.data.images import ImageStore
+from mmrl.engines.passes import values_without_gradient
 from mmrl.engines.updates import Updates
 from mmrl.errors import ModelError
-from mmrl.models.policy import PolicyModel
+from mmrl.models.policy import PolicyModel, load_policy
 from mmrl.models.value_model import ValueModel
 
 
@@ -40,23 +40,17 @@ class HfCritic:
             total_steps=total_steps,
             rate_key="critic.optim.lr",
             learner="critic",
+            lockstep=model.lockstep,
         )
 
     def begin_step(self, step: int) -> None:
         """The next update is the first one of run step `step`, counted from 1."""
         self._updates.begin_step(step)
 
-    @torch.no_grad()
     @logged_call
     def values(self, batch: GroupBatch) -> Tensor:
         """(B, T) float32 in the rows' own order, on the batch's device, zero where response_mask is 0."""
-        values = torch.zeros_like(batch.response_mask)
-        for rows in plan_micro_batches(batch, self._train.micro_batch_tokens, path=self._train.path):
-            micro_batch = batch.select_rows(rows)
-            if micro_batch.num_sampled_tokens:
-                width = micro_batch.response_ids.shape[1]
-                values[rows, :width] = self.model(micro_batch, path=self._train.path).to(values)
-        return values
+        return values_without_gradient(self.model, batch, self._train)
 
     @logged_call
     def train_step(self, batch: GroupBatch, objective: ValueObjective | None = None) -> dict[str, float]:
@@ -90,6 +84,24 @@ class HfCritic:
 
     def _forward(self, micro_batch: GroupBatch, objective: ValueObjective) -> Tensor:
         return self.model(micro_batch, path=self._train.path)
+
+
+def build_critic(config: RunConfig, policy: PolicyModel, store: ImageStore) -> HfCritic:
+    """A copy of the policy, or the model of `critic.model`, with a value head."""
+    critic, model = critic_settings(config)
+    if critic.model is None and model.freeze == config.model.freeze:
+        value_model = value_model_like(policy)
+    else:
+        value_model = value_model_of(load_policy(model, config.data.image, store=store), policy)
+    return HfCritic(value_model, critic, config.train, total_steps=config.train.steps)
+
+
+def critic_settings(config: RunConfig) -> tuple[CriticConfig, ModelConfig]:
+    """The critic's settings, and the model that it begins as."""
+    critic = config.critic or CriticConfig()
+    freeze = config.model.freeze if critic.freeze is None else critic.freeze
+    path = config.model.path if critic.model is None else critic.model
+    return critic, config.model.model_copy(update={"path": path, "freeze": freeze})
 
 
 def value_model_like(policy: PolicyModel) -> ValueModel:

@@ -8,18 +8,14 @@ from typing import Any
 
 from mmrl.algorithms import build_algorithm
 from mmrl.config import RunConfig
-from mmrl.config.critic import CriticConfig
 from mmrl.data.images import ImageStore
 from mmrl.data.stream import PromptStream
-from mmrl.engines.actor import HfActor
-from mmrl.engines.base import RolloutEngine
-from mmrl.engines.critic import HfCritic, value_model_like, value_model_of
-from mmrl.engines.reference import Reference
-from mmrl.engines.registry import rollout_engine_class
+from mmrl.engines.base import Sampler
 from mmrl.models.fingerprint import model_fingerprint
-from mmrl.models.policy import PolicyModel, load_policy
+from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.checkpoints import Checkpointer
+from mmrl.trainer.engines import EngineNeeds, EngineSource, InlineSource
 from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.fitting import Fitted, fit, fit_prompts
 from mmrl.trainer.offline import OfflineLoop
@@ -28,7 +24,7 @@ from mmrl.trainer.preflight import announce
 from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.resume import ResumePoint
 from mmrl.trainer.run_data import RunData, check_data
-from mmrl.trainer.snapshot import Snapshots
+from mmrl.trainer.snapshot import SnapshotTaker
 from mmrl.trainer.stages import UserStages
 from mmrl.trainer.state import RandomState, Stateful, stateful
 from mmrl.types import Sample
@@ -52,32 +48,40 @@ def build_online_loop(
     )
     stages = UserStages(config.stages)
     model = _checked_model(config, point)
-    policy = _load_policy(config, store, point)
-    reference = _reference(config, policy, store, point) if algorithm.needs_reference else None
-    train, held_out = _fitted(config, policy, data, recorder)
+    source = engine_source(config, store, point)
+    train, held_out = _fitted(config, source.policy.prompts, data, recorder)
     prompts = _stream(config, train.kept, config.rollout.prompts_per_step, point)
-    actor = _actor(config, policy, temperature=config.rollout.temperature)
-    critic = build_critic(config, policy, store) if config.algorithm.needs_critic else None
-    parts = {"actor": actor, "algorithm": algorithm, "stages": stages} | ({} if critic is None else {"critic": critic})
     with ExitStack() as stack:
-        rollout = _rollout(config, policy, stack)
+        engines = source.open(
+            EngineNeeds(
+                temperature=config.rollout.temperature,
+                reference=algorithm.needs_reference,
+                critic=config.algorithm.needs_critic,
+                samples=[*train.kept, *held_out],
+            ),
+            stack,
+        )
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
-        states = _restored({**parts, "rewards": rewards}, recorder, point)
+        parts = {**engines.parts, "algorithm": algorithm, "stages": stages, "rewards": rewards}
+        states = _restored(parts, recorder, point)
         if point is None:
-            announce(config, policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
+            announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         yield OnlineLoop(
             config,
             prompts=prompts,
-            processor=policy.prompts,
-            rollout=rollout,
-            reference=reference,
-            critic=critic,
+            processor=engines.processor,
+            rollout=engines.rollout,
+            reference=engines.reference,
+            critic=engines.critic,
+            sync=engines.sync,
             rewards=rewards,
             algorithm=algorithm,
             stages=stages,
-            actor=actor,
-            evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
-            checkpointer=_checkpointer(config, policy, states, prompts, model, recorder, point),
+            actor=engines.actor,
+            evaluator=_evaluator(config, held_out, engines.rollout, rewards, recorder),
+            checkpointer=_checkpointer(
+                config, engines.snapshots(states, recorder.writer.config_yaml), prompts, model, recorder, point
+            ),
             recorder=recorder,
         )
 
@@ -94,25 +98,32 @@ def build_offline_loop(
 ) -> Iterator[OfflineLoop]:
     """The SFT loop; a rollout engine is there for evaluation only."""
     model = _checked_model(config, point)
-    policy = _load_policy(config, store, point)
-    train, held_out = _fitted(config, policy, data, recorder)
+    source = engine_source(config, store, point)
+    train, held_out = _fitted(config, source.policy.prompts, data, recorder)
     prompts = _stream(config, train.kept, config.sft.batch_size, point)
-    actor = _actor(config, policy, temperature=1.0)
-    parts = _restored({"actor": actor}, recorder, point)
     with ExitStack() as stack:
-        rollout = _rollout(config, policy, stack)
+        needs = EngineNeeds(temperature=1.0, reference=False, critic=False, samples=[*train.kept, *held_out])
+        engines = source.open(needs, stack)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
+        states = _restored(engines.parts, recorder, point)
         if point is None:
-            announce(config, policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
+            announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         yield OfflineLoop(
             config,
             prompts=prompts,
-            processor=policy.prompts,
-            actor=actor,
-            evaluator=_evaluator(config, held_out, rollout, rewards, recorder),
-            checkpointer=_checkpointer(config, policy, parts, prompts, model, recorder, point),
+            processor=engines.processor,
+            sync=engines.sync,
+            actor=engines.actor,
+            evaluator=_evaluator(config, held_out, engines.rollout, rewards, recorder),
+            checkpointer=_checkpointer(
+                config, engines.snapshots(states, recorder.writer.config_yaml), prompts, model, recorder, point
+            ),
             recorder=recorder,
         )
+
+
+def engine_source(config: RunConfig, store: ImageStore, point: ResumePoint | None) -> EngineSource:
+    return InlineSource(config, store, point)
 
 
 def _checked_model(config: RunConfig, point: ResumePoint | None) -> dict[str, Any]:
@@ -133,27 +144,11 @@ def _restored(
     return parts
 
 
-def _load_policy(config: RunConfig, store: ImageStore, point: ResumePoint | None) -> PolicyModel:
-    model = config.model
-    if point is not None:
-        model = model.model_copy(update={"path": str(point.model_folder)})
-    return load_policy(model, config.data.image, store=store)
-
-
-def _reference(config: RunConfig, policy: PolicyModel, store: ImageStore, point: ResumePoint | None) -> Reference:
-    """The weights that the run began with: those of the policy now, or after a resume those of the config's model."""
-    temperature = config.rollout.temperature
-    if point is None:
-        return Reference.copy_of(policy, config.train, temperature=temperature)
-    first = load_policy(config.model, config.data.image, store=store, trainable=False)
-    return Reference(first, config.train, temperature=temperature)
-
-
 def _fitted(
-    config: RunConfig, policy: PolicyModel, data: RunData, recorder: Recorder
+    config: RunConfig, processor: PromptProcessor, data: RunData, recorder: Recorder
 ) -> tuple[Fitted, Sequence[Sample]]:
-    train = fit(data.train, policy.prompts, config.data, what="data.train", say=recorder.say)
-    held_out = fit_prompts(data.held_out, policy.prompts, config.data, what="data.eval", say=recorder.say)
+    train = fit(data.train, processor, config.data, what="data.train", say=recorder.say)
+    held_out = fit_prompts(data.held_out, processor, config.data, what="data.eval", say=recorder.say)
     check_data(config, RunData(train.kept, held_out))
     return train, held_out
 
@@ -165,38 +160,8 @@ def _stream(config: RunConfig, samples: Sequence[Sample], batch_size: int, point
     return stream
 
 
-def _actor(config: RunConfig, policy: PolicyModel, *, temperature: float) -> HfActor:
-    return HfActor(
-        policy,
-        config.optim,
-        config.train,
-        temperature=temperature,
-        total_steps=config.train.steps,
-        idle_steps=config.critic_warmup_steps,
-    )
-
-
-def build_critic(config: RunConfig, policy: PolicyModel, store: ImageStore) -> HfCritic:
-    """A copy of the policy, or the model of `critic.model`, with a value head; see `engines.critic`."""
-    critic = config.critic or CriticConfig()
-    freeze = config.model.freeze if critic.freeze is None else critic.freeze
-    if critic.model is None and freeze == config.model.freeze:
-        model = value_model_like(policy)
-    else:
-        path = config.model.path if critic.model is None else critic.model
-        settings = config.model.model_copy(update={"path": path, "freeze": freeze})
-        model = value_model_of(load_policy(settings, config.data.image, store=store), policy)
-    return HfCritic(model, critic, config.train, total_steps=config.train.steps)
-
-
-def _rollout(config: RunConfig, policy: PolicyModel, stack: ExitStack) -> RolloutEngine:
-    rollout = rollout_engine_class(config.rollout.engine)(policy, config.rollout)
-    stack.callback(rollout.close)
-    return rollout
-
-
 def _evaluator(
-    config: RunConfig, samples: Sequence[Sample], rollout: RolloutEngine, rewards: RewardRunner, recorder: Recorder
+    config: RunConfig, samples: Sequence[Sample], rollout: Sampler, rewards: RewardRunner, recorder: Recorder
 ) -> Evaluator:
     return Evaluator(
         samples=samples,
@@ -212,8 +177,7 @@ def _evaluator(
 
 def _checkpointer(
     config: RunConfig,
-    policy: PolicyModel,
-    parts: Mapping[str, Stateful],
+    snapshots: SnapshotTaker,
     prompts: PromptStream,
     model: Mapping[str, Any],
     recorder: Recorder,
@@ -221,7 +185,7 @@ def _checkpointer(
 ) -> Checkpointer:
     return Checkpointer(
         config.checkpoint,
-        snapshots=Snapshots(policy, parts, config_yaml=recorder.writer.config_yaml),
+        snapshots=snapshots,
         prompts=prompts,
         recorder=recorder,
         total_steps=config.train.steps,

@@ -22,7 +22,7 @@ from mmrl.trainer.background import Background
 from mmrl.trainer.checkpoint_folder import fsync_folder
 from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.resume import newest_whole_checkpoint
-from mmrl.trainer.snapshot import Snapshot, Snapshots
+from mmrl.trainer.snapshot import Snapshot, SnapshotTaker
 
 
 class Checkpointer:
@@ -35,7 +35,7 @@ class Checkpointer:
         self,
         config: CheckpointConfig,
         *,
-        snapshots: Snapshots,
+        snapshots: SnapshotTaker,
         prompts: PromptStream,
         recorder: Recorder,
         total_steps: int,

@@ -9,10 +9,10 @@ from mmrl.algorithms import build_algorithm
 from mmrl.config import RunConfig
 from mmrl.models.flops import forward_flops
 from mmrl.models.loading import device_of
+from mmrl.models.matrix_peak import matrix_peak
 from mmrl.models.policy import PolicyModel
 from mmrl.trainer.run_data import batch_size
 from mmrl.trainer.targets import prompt_only
-from mmrl.trainer.throughput import matrix_peak
 from mmrl.types import Sample
 
 NUM_TYPICAL = 4

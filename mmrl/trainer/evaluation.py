@@ -8,7 +8,7 @@ from statistics import fmean
 
 from mmrl.config.rollout import RolloutConfig
 from mmrl.config.run import EvalConfig
-from mmrl.engines.base import RolloutEngine, SamplingParams
+from mmrl.engines.base import Sampler, SamplingParams
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.recorder import Recorder
 from mmrl.types import Sample, ScoredGroup
@@ -20,7 +20,7 @@ EVALUATION_STEP = -1
 @dataclass(frozen=True)
 class Evaluator:
     samples: Sequence[Sample]
-    rollout: RolloutEngine
+    rollout: Sampler
     rewards: RewardRunner
     config: EvalConfig
     rollout_config: RolloutConfig
@@ -56,7 +56,7 @@ class Evaluator:
 
 def answer(
     samples: Sequence[Sample],
-    rollout: RolloutEngine,
+    rollout: Sampler,
     rewards: RewardRunner,
     *,
     max_response_tokens: int,

@@ -23,13 +23,14 @@ from mmrl.engines.finite import Learner, NotFiniteError
 from mmrl.errors import DataError, NotFoundError, RunFailedError
 from mmrl.trainer.checkpoint_folder import fsync_folder
 from mmrl.trainer.recorder import Recorder
-from mmrl.trainer.snapshot import Snapshots
+from mmrl.trainer.snapshot import SnapshotTaker
+from mmrl.types import ImageRef
 
 FAULT_FILE = "fault.json"
 BATCH_FILE = "batch.pt"
 CHECKPOINT_FOLDER = "checkpoint"
 
-_CLASSES = [GroupBatch, PreparedPrompt, PreparedImage]
+_CLASSES = [GroupBatch, PreparedPrompt, PreparedImage, ImageRef]
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Fault:
     has_checkpoint: bool = False
 
 
-def write_fault(error: NotFiniteError, step: int, *, snapshots: Snapshots, recorder: Recorder) -> Path | None:
+def write_fault(error: NotFiniteError, step: int, *, snapshots: SnapshotTaker, recorder: Recorder) -> Path | None:
     """Writes aside what led to `error`, as much of it as the disk takes. Returns the fault.json; None without a batch.
 
     The run stops anyway, so whatever cannot be written is said and no error of its own.
@@ -88,7 +89,7 @@ def read_fault(path: Path) -> tuple[Fault, GroupBatch, Path]:
     return Fault(**{**values, "samples": tuple(values["samples"])}), batch, folder
 
 
-def _write_checkpoint(folder: Path, step: int, snapshots: Snapshots, recorder: Recorder) -> bool:
+def _write_checkpoint(folder: Path, step: int, snapshots: SnapshotTaker, recorder: Recorder) -> bool:
     try:
         snapshot = snapshots.take(step, state={"prompts": None, "best": None, "model": {}}, metrics={})
         snapshots.write(snapshot, folder / CHECKPOINT_FOLDER)

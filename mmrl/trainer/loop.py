@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from mmrl.config import RunConfig
-from mmrl.engines.actor import HfActor
+from mmrl.engines.base import Actor
 from mmrl.engines.finite import NotFiniteError
 from mmrl.errors import RunFailedError
 from mmrl.trainer.checkpoints import Checkpointer
@@ -17,19 +17,24 @@ from mmrl.trainer.recorder import Recorder
 
 
 class Loop(ABC):
-    """A loop is a subclass that gives `one_step` and `close_step`."""
+    """A loop is a subclass that gives `one_step` and `close_step`.
+
+    sync: brings the actor's weights to the rollout engine, as the given version.
+    """
 
     def __init__(
         self,
         config: RunConfig,
         *,
-        actor: HfActor,
+        actor: Actor,
+        sync: Callable[[int], None],
         evaluator: Evaluator,
         checkpointer: Checkpointer,
         recorder: Recorder,
     ) -> None:
         self.config = config
         self.actor = actor
+        self.sync = sync
         self.evaluator = evaluator
         self.checkpointer = checkpointer
         self.recorder = recorder

@@ -9,7 +9,7 @@ from mmrl.algorithms.sft import SftObjective
 from mmrl.batch import GroupBatch, build_group_batch
 from mmrl.config import RunConfig
 from mmrl.data.stream import PromptStream
-from mmrl.models.processing import PromptProcessor
+from mmrl.trainer.engines import PromptMaker
 from mmrl.trainer.loop import Loop
 from mmrl.trainer.mean_metrics import MeanMetrics
 from mmrl.trainer.targets import prompt_only, target_text
@@ -18,7 +18,7 @@ from mmrl.types import Rollout, Sample
 
 
 class OfflineLoop(Loop):
-    def __init__(self, config: RunConfig, *, prompts: PromptStream, processor: PromptProcessor, **common: Any) -> None:
+    def __init__(self, config: RunConfig, *, prompts: PromptStream, processor: PromptMaker, **common: Any) -> None:
         """common: what `Loop` takes."""
         super().__init__(config, **common)
         self.prompts = prompts
@@ -32,6 +32,9 @@ class OfflineLoop(Loop):
             metrics = MeanMetrics()
             metrics.add(self.actor.train_step(batch, SftObjective(batch)))
             self.recorder.add(metrics.means())
+        if self.evaluator.is_due(step):
+            with self.recorder.stage("weight_sync"):
+                self.sync(step)
 
     def close_step(self) -> None:
         """How well the update used the machine."""

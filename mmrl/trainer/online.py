@@ -12,14 +12,12 @@ from mmrl.algorithms.value_loss import value_metrics
 from mmrl.batch import GroupBatch, build_group_batch
 from mmrl.config import RunConfig
 from mmrl.data.stream import PromptStream
-from mmrl.engines.base import RolloutEngine
-from mmrl.engines.critic import HfCritic
+from mmrl.engines.base import Critic, ReferencePolicy, Sampler
 from mmrl.engines.finite import check_batch
-from mmrl.engines.reference import Reference
-from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
 from mmrl.runs.records import TokenRecord
 from mmrl.trainer.canary import Canary
+from mmrl.trainer.engines import PromptMaker
 from mmrl.trainer.loop import Loop
 from mmrl.trainer.mean_metrics import MeanMetrics
 from mmrl.trainer.mini_batches import mini_batches
@@ -37,10 +35,10 @@ class OnlineLoop(Loop):
         config: RunConfig,
         *,
         prompts: PromptStream,
-        processor: PromptProcessor,
-        rollout: RolloutEngine,
-        reference: Reference | None,
-        critic: HfCritic | None,
+        processor: PromptMaker,
+        rollout: Sampler,
+        reference: ReferencePolicy | None,
+        critic: Critic | None,
         rewards: RewardRunner,
         algorithm: Algorithm,
         stages: UserStages,
@@ -203,7 +201,7 @@ class OnlineLoop(Loop):
     def weight_sync(self, step: int) -> None:
         """The new weights, as version `step`, go to the rollout engine."""
         with self.recorder.stage("weight_sync"):
-            self.rollout_engine.update_weights(self.actor.weights(), step)
+            self.sync(step)
 
     def _optimise(self, batch: GroupBatch) -> dict[str, float]:
         metrics = MeanMetrics()

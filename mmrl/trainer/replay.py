@@ -18,11 +18,11 @@ from mmrl.config import RunConfig
 from mmrl.data.images import ImageStore
 from mmrl.engines.actor import HfActor
 from mmrl.engines.base import Objective
+from mmrl.engines.critic import build_critic
 from mmrl.engines.finite import NotFiniteError
 from mmrl.errors import DataError
 from mmrl.models.policy import load_policy
 from mmrl.runs import layout
-from mmrl.trainer.assembly import build_critic
 from mmrl.trainer.faults import CHECKPOINT_FOLDER, Fault, read_fault
 from mmrl.trainer.locate import Locator, Place
 from mmrl.trainer.resume import ResumePoint, newest_whole_checkpoint, open_checkpoint
@@ -72,6 +72,7 @@ def replay(path: Path, overrides: Sequence[str] = ()) -> Replay:
     config = RunConfig.load(point.folder / layout.CONFIG_FILE, overrides)
     model = config.model.model_copy(update={"path": str(point.model_folder)})
     policy = load_policy(model, config.data.image, store=ImageStore())
+    batch = batch.with_(prompts=tuple(policy.prompts.fill(prompt) for prompt in batch.prompts))
     temperature = config.rollout.temperature if config.kind == "rl" else 1.0
     actor = HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)
     algorithm = _algorithm(config)

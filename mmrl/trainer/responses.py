@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mmrl.config import RunConfig
-from mmrl.engines.base import RolloutEngine, SamplingParams
+from mmrl.engines.base import Sampler, SamplingParams
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.sampled import Sampled
 from mmrl.types import RewardResult, Rollout, RolloutGroup, Sample, ScoredGroup
@@ -19,7 +19,7 @@ of a step gets other responses."""
 class Responses:
     """Responses with their rewards; what comes is noted in the `Sampled` of the step."""
 
-    def __init__(self, config: RunConfig, *, engine: RolloutEngine, rewards: RewardRunner) -> None:
+    def __init__(self, config: RunConfig, *, engine: Sampler, rewards: RewardRunner) -> None:
         rollout = config.rollout
         self._config = config
         self._engine = engine

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -30,6 +30,18 @@ class Snapshot:
     state: Mapping[str, Any]
     metrics: Mapping[str, float]
     num_bytes: int
+
+
+class SnapshotTaker(Protocol):
+    """Takes snapshots of one run and writes them as checkpoint folders."""
+
+    def take(self, step: int, *, state: Mapping[str, Any], metrics: Mapping[str, float]) -> Snapshot:
+        """Copies what changes, so that the run may go on."""
+        ...
+
+    def write(self, snapshot: Snapshot, folder: Path) -> int:
+        """Writes into `folder`, which must be new or empty, the manifest last. Returns the bytes written."""
+        ...
 
 
 class Snapshots:

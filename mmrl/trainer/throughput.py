@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from functools import cache
 from statistics import fmean
 
-import torch
-
-from mmrl.engines.actor import HfActor
-from mmrl.engines.base import RolloutStats
+from mmrl.engines.base import Actor, RolloutStats
 from mmrl.trainer.recorder import Recorder
 from mmrl.types import RolloutGroup
 
@@ -32,7 +27,7 @@ def response_metrics(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     }
 
 
-def throughput_metrics(actor: HfActor, stats: RolloutStats | None, recorder: Recorder) -> dict[str, float]:
+def throughput_metrics(actor: Actor, stats: RolloutStats | None, recorder: Recorder) -> dict[str, float]:
     """Tokens a second, and model FLOP utilisation: FLOPs (vision included) over seconds times the matrix peak.
 
     stats: of the step's sampling, not of an evaluation that came after it.
@@ -42,7 +37,7 @@ def throughput_metrics(actor: HfActor, stats: RolloutStats | None, recorder: Rec
         return values
     seconds, step_seconds = recorder.seconds("rollout"), recorder.seconds("step")
     if seconds > 0:
-        peak = matrix_peak(actor.policy.device.type, actor.policy.dtype)
+        peak = actor.peak_flops_per_s
         values["perf/rollout_tokens_per_s"] = stats.response_tokens / seconds
         values["perf/rollout_mfu"] = stats.flops / seconds / peak
     if step_seconds > 0:
@@ -50,25 +45,10 @@ def throughput_metrics(actor: HfActor, stats: RolloutStats | None, recorder: Rec
     return values
 
 
-def update_throughput(actor: HfActor, recorder: Recorder) -> dict[str, float]:
+def update_throughput(actor: Actor, recorder: Recorder) -> dict[str, float]:
     """`perf/update_mfu` of the step's optimiser steps together; nothing where there was none."""
     seconds = recorder.seconds("update_actor")
     flops = recorder.current("actor/flops").get("actor/flops")
     if not seconds or flops is None:
         return {}
-    return {"perf/update_mfu": flops / seconds / matrix_peak(actor.policy.device.type, actor.policy.dtype)}
-
-
-@cache
-def matrix_peak(device: str, dtype: torch.dtype) -> float:
-    """FLOP/s of a large square matrix product on this device, the best of a few tries: what 100 % MFU means here."""
-    size = 1024 if device == "cpu" else 8192
-    left = torch.randn(size, size, device=device).to(dtype)
-    right = torch.randn(size, size, device=device).to(dtype)
-    best = float("inf")
-    for _ in range(5):
-        start = time.perf_counter()
-        product = left @ right
-        product.flatten()[0].item()
-        best = min(best, time.perf_counter() - start)
-    return 2 * size**3 / best
+    return {"perf/update_mfu": flops / seconds / actor.peak_flops_per_s}

@@ -1,0 +1,119 @@
+"""The engines that a loop drives, built in its own process.
+
+`EngineSource.policy` is there first: it makes prompts and knows sizes, so that the data can be fitted to it. `open`
+then builds what the algorithm needs, for the data that was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Protocol
+
+from mmrl.batch import PreparedPrompt
+from mmrl.config import RunConfig
+from mmrl.data.images import ImageStore
+from mmrl.engines.actor import HfActor
+from mmrl.engines.base import Actor, Critic, ReferencePolicy, RolloutEngine, Sampler
+from mmrl.engines.critic import build_critic
+from mmrl.engines.reference import Reference
+from mmrl.engines.registry import rollout_engine_class
+from mmrl.models.policy import PolicyModel, load_policy
+from mmrl.trainer.resume import ResumePoint
+from mmrl.trainer.snapshot import Snapshots, SnapshotTaker
+from mmrl.trainer.state import Stateful
+from mmrl.types import Sample
+
+
+class PromptMaker(Protocol):
+    """Prompts and answers as the model takes them."""
+
+    def prepare(self, sample: Sample) -> PreparedPrompt: ...
+
+    def encode_response(self, text: str) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class Engines:
+    """What a loop drives, wherever it runs.
+
+    sync: brings the actor's weights to the rollout engine, as the given version.
+    parts: those of the engines that may have a state of their own for a checkpoint.
+    snapshots: made from every part of the run that has a state, and the config as the run directory holds it.
+    """
+
+    processor: PromptMaker
+    actor: Actor
+    rollout: Sampler
+    reference: ReferencePolicy | None
+    critic: Critic | None
+    sync: Callable[[int], None]
+    parts: Mapping[str, object]
+    snapshots: Callable[[Mapping[str, Stateful], bytes], SnapshotTaker]
+
+
+@dataclass(frozen=True)
+class EngineNeeds:
+    """What a loop needs of its engines. samples: that they will be asked about."""
+
+    temperature: float
+    reference: bool
+    critic: bool
+    samples: Sequence[Sample]
+
+
+class EngineSource(Protocol):
+    """policy: with or without its weights; makes prompts and knows sizes."""
+
+    policy: PolicyModel
+
+    def open(self, needs: EngineNeeds, stack: ExitStack) -> Engines:
+        """The engines, which `stack` closes."""
+        ...
+
+
+class InlineSource:
+    """Every engine in this process, around one policy."""
+
+    def __init__(self, config: RunConfig, store: ImageStore, point: ResumePoint | None) -> None:
+        self._config = config
+        self._store = store
+        self._point = point
+        model = config.model
+        if point is not None:
+            model = model.model_copy(update={"path": str(point.model_folder)})
+        self.policy = load_policy(model, config.data.image, store=store)
+
+    def open(self, needs: EngineNeeds, stack: ExitStack) -> Engines:
+        config, policy = self._config, self.policy
+        reference = self._reference(needs.temperature) if needs.reference else None
+        actor = HfActor(
+            policy,
+            config.optim,
+            config.train,
+            temperature=needs.temperature,
+            total_steps=config.train.steps,
+            idle_steps=config.critic_warmup_steps,
+        )
+        critic = build_critic(config, policy, self._store) if needs.critic else None
+        rollout: RolloutEngine = rollout_engine_class(config.rollout.engine)(policy, config.rollout)
+        stack.callback(rollout.close)
+        return Engines(
+            processor=policy.prompts,
+            actor=actor,
+            rollout=rollout,
+            reference=reference,
+            critic=critic,
+            sync=lambda version: rollout.update_weights(actor.weights(), version),
+            parts={"actor": actor, **({} if critic is None else {"critic": critic})},
+            snapshots=lambda parts, config_yaml: Snapshots(policy, parts, config_yaml=config_yaml),
+        )
+
+    def _reference(self, temperature: float) -> Reference:
+        """The weights that the run began with: the policy's now, or after a resume those of the config's model."""
+        config = self._config
+        if self._point is None:
+            return Reference.copy_of(self.policy, config.train, temperature=temperature)
+        first = load_policy(config.model, config.data.image, store=self._store, trainable=False)
+        return Reference(first, config.train, temperature=temperature)
