@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
+from mmrl.config.actor import ActorConfig
 from mmrl.config.algorithm import AlgorithmConfig, DapoConfig, GdpoConfig, GrpoConfig, advantage_config
 from mmrl.config.base import ConfigModel, PathText, default_type
 from mmrl.config.critic import CriticConfig
@@ -220,6 +221,8 @@ class RunConfig(ConfigModel):
     """When sampler and actor disagree too much to go on."""
     record: RecordConfig = RecordConfig()
     """What is kept of the samples."""
+    actor: ActorConfig = ActorConfig()
+    """How the models lie on the ranks that train them."""
     placement: PlacementConfig = PlacementConfig()
     """Which processes there are and what lives in them."""
     stages: tuple[StageConfig, ...] = ()

@@ -17,6 +17,7 @@ from mmrl.engines.passes import values_without_gradient
 from mmrl.engines.updates import Updates
 from mmrl.errors import ModelError
 from mmrl.models.policy import PolicyModel, load_policy
+from mmrl.models.processing import PromptProcessor
 from mmrl.models.value_model import ValueModel
 
 
@@ -117,15 +118,17 @@ def value_model_like(policy: PolicyModel) -> ValueModel:
 
 
 def value_model_of(body: PolicyModel, policy: PolicyModel) -> ValueModel:
-    """A critic on another model than the policy's.
+    """A critic on another model than the policy's. Raises ModelError as `check_reads_alike`."""
+    check_reads_alike(body.prompts, policy.prompts)
+    return ValueModel(body)
 
-    Raises ModelError where that model does not read the policy's tokens as the policy does.
-    """
-    mine, theirs = (model.prompts.tokenizer.get_vocab() for model in (body, policy))
+
+def check_reads_alike(critic: PromptProcessor, policy: PromptProcessor) -> None:
+    """Raises ModelError where a critic's model does not read the policy's tokens as the policy does."""
+    mine, theirs = (prompts.tokenizer.get_vocab() for prompts in (critic, policy))
     if mine != theirs:
         different = sorted(token for token in mine.keys() | theirs.keys() if mine.get(token) != theirs.get(token))
         raise ModelError(
             f"critic.model: its tokenizer is another than the policy's ({len(different)} tokens differ, such as "
             f"{different[0]!r}), so it would read other texts; take a model of the same family, or critic.model: null"
         )
-    return ValueModel(body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Literal
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch
 from mmrl.errors import RunFailedError
+from mmrl.models.lockstep import local_part
 
 Learner = Literal["actor", "critic"]
 
@@ -67,16 +68,26 @@ def first_non_finite(tensor: Tensor) -> tuple[int, ...] | None:
 
 @torch.no_grad()
 def weights_fault(named: Iterable[tuple[str, nn.Parameter]], *, rate: float, decay: float) -> str | None:
-    """Why one step of AdamW at this rate could leave a weight that is no finite number, or None.
+    """Why one step of AdamW at this rate could leave a weight that is no finite number, or None; of a weight that is
+    divided among ranks this rank's part is looked at.
 
     A step moves no weight by more than rate · (decay · |w| + u), where |u| = |m| / (√v + ε) is at most some hundreds
     for any betas in use; so weights that are far from the largest number of their precision stay finite.
     """
     for name, parameter in named:
-        largest = float(torch.linalg.vector_norm(parameter.detach(), ord=torch.inf)) if parameter.numel() else 0.0
+        mine = local_part(parameter.detach())
+        largest = float(torch.linalg.vector_norm(mine, ord=torch.inf)) if mine.numel() else 0.0
         reach = largest * (1 + rate * decay) + rate * _LARGEST_MOVE
         if not reach < torch.finfo(parameter.dtype).max:
             return f"weight {name} is as large as {largest:g}, so that the update would leave it without a finite value"
+    return None
+
+
+def first_fault(faults: Sequence[str | None]) -> str | None:
+    """The first of the faults that ranks found, in order of ranks, with the rank where there are several."""
+    for rank, fault in enumerate(faults):
+        if fault is not None:
+            return f"on rank {rank}: {fault}" if len(faults) > 1 else fault
     return None
 
 

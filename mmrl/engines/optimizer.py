@@ -15,6 +15,7 @@ from torch.optim import AdamW
 
 from mmrl.config.run import OptimConfig
 from mmrl.errors import ConfigError, ModelError
+from mmrl.models.lockstep import local_part
 
 
 def build_optimizer(model: nn.Module, config: OptimConfig) -> AdamW:
@@ -93,14 +94,18 @@ def load_optimizer_state(optimizer: AdamW, state: Mapping[str, Mapping[str, Any]
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """The 2-norm over all gradients together, a scalar; 0 where there is no gradient at all."""
-    return nn.utils.get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None])
+    """The 2-norm over all gradients together, a scalar; 0 where there is no gradient at all. Of gradients that are
+    divided among ranks, over this rank's parts."""
+    return nn.utils.get_total_norm([local_part(weight.grad) for weight in parameters if weight.grad is not None])
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], norm: Tensor, *, largest: float) -> None:
-    """Scale all gradients by `largest / norm` where the norm is above it."""
-    with_gradient = [parameter for parameter in parameters if parameter.grad is not None]
-    nn.utils.clip_grads_with_norm_(with_gradient, max_norm=largest, total_norm=norm)
+    """Scale all gradients by `largest / norm`, the norm of all of them together, where it is above `largest`."""
+    scale = (largest / (norm + 1e-6)).clamp(max=1.0)
+    for parameter in parameters:
+        if parameter.grad is not None:
+            mine = local_part(parameter.grad)
+            mine.mul_(scale.to(mine.device))
 
 
 def _parameter_names(optimizer: AdamW) -> list[str]:

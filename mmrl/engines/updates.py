@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from mmrl.batch import GroupBatch
 from mmrl.config.optim import OptimConfig
 from mmrl.config.run import TrainConfig
-from mmrl.engines.finite import Learner, NotFiniteError, weights_fault
+from mmrl.engines.finite import Learner, NotFiniteError, first_fault, weights_fault
 from mmrl.engines.gradients import GradientAccumulator, GradientPass
-from mmrl.engines.micro_batches import num_real_tokens
 from mmrl.engines.optimizer import (
     build_optimizer,
     clip_gradients,
@@ -28,6 +27,7 @@ from mmrl.engines.optimizer import (
     optimizer_state,
     set_learning_rate,
 )
+from mmrl.models.lockstep import Lockstep, everyones
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class _Pending:
 class Updates:
     """The optimiser of a module's trainable parameters, and the count of the updates that it has made.
 
-    forward, finish_backward: see `GradientAccumulator`.
+    forward, finish_backward, lockstep: see `GradientAccumulator`.
     total_steps: run steps, over which the learning rate takes its course.
     updates_per_step: optimiser steps in a run step; mini_batches · epochs of `train` if not given. Updates are counted
         by it; `begin_step` sets the count where a run step had another number of them.
@@ -65,10 +65,12 @@ class Updates:
         rate_key: str = "optim.lr",
         learner: Learner = "actor",
         finish_backward: Callable[[], None] = lambda: None,
+        lockstep: Lockstep | None = None,
     ) -> None:
         self.optimizer = build_optimizer(module, optim)
         self._module = module
-        self._gradients = GradientAccumulator(module, train, forward, finish_backward)
+        self._gradients = GradientAccumulator(module, train, forward, finish_backward, lockstep)
+        self._lockstep = lockstep
         self._optim = optim
         self._total_steps = total_steps
         self._updates_per_step = updates_per_step or train.mini_batches * train.epochs
@@ -105,7 +107,8 @@ class Updates:
         """
         idle = self._idle_steps
         rate = learning_rate(max(self.step - idle, 1), self._optim, total_steps=self._total_steps - idle)
-        gradients = None if batch.num_sampled_tokens == 0 else self._gradients_of(batch, objective, rate)
+        has_tokens = any(everyones(self._lockstep, batch.num_sampled_tokens > 0))
+        gradients = self._gradients_of(batch, objective, rate) if has_tokens else None
         self._pending = _Pending(batch, rate, gradients)
         return None if gradients is None else gradients.logprobs
 
@@ -129,7 +132,7 @@ class Updates:
             "grad_norm": float(gradients.norm),
             "lr": rate,
             "num_micro_batches": float(gradients.num_micro_batches),
-            "num_tokens": float(num_real_tokens(batch)),
+            "num_tokens": float(gradients.num_tokens),
             "padding_share": gradients.padding_share,
             "skipped_steps": 0.0,
         }
@@ -155,7 +158,8 @@ class Updates:
         self.optimizer.zero_grad()
         try:
             gradients = self._gradients.accumulate(batch, objective)
-            fault = weights_fault(self._trained(), rate=rate, decay=self._optim.weight_decay)
+            mine = weights_fault(self._trained(), rate=rate, decay=self._optim.weight_decay)
+            fault = first_fault(everyones(self._lockstep, mine))
             if fault is not None:
                 raise NotFiniteError(fault)
         except BaseException as error:

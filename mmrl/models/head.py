@@ -38,9 +38,10 @@ class Predictions:
     rows: Tensor
 
     def split(self, size: int) -> Iterator[tuple[int, Predictions]]:
-        """Pieces of up to `size` states, each with the index of its first id; pieces without ids are left out."""
-        if len(self.hidden) <= size:
-            yield 0, self
+        """Pieces of up to `size` states, each with the index of its first id. Pieces without ids are left out, but for
+        the first where there are no ids at all."""
+        if len(self.hidden) <= size or not len(self.rows):
+            yield 0, Predictions(self.hidden[:size], self.rows)
             return
         starts = torch.arange(0, len(self.hidden) + size, size, device=self.rows.device)
         bounds = torch.searchsorted(self.rows, starts).tolist()

@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import torch
+from accelerate import init_empty_weights
+from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoProcessor, AutoTokenizer, GenerationConfig
 
 from mmrl.config.run import ImageConfig, ModelConfig
@@ -41,8 +43,7 @@ def load_policy(
     hf_config, family, processor = _read_folder(config.path)
     with torch.random.fork_rng(devices=[]), without_progress_bars():
         torch.manual_seed(seed)
-        weights = torch.float64 if config.dtype == "float64" else torch.float32
-        hf = _load_weights(config.path, family, hf_config, weights)
+        hf = _load_weights(config.path, family, hf_config, _weights_dtype(config))
     generation_config = getattr(hf, "generation_config", None)
     hf.generation_config = _without_sampling_defaults(generation_config)
     prompts = PromptProcessor(
@@ -58,6 +59,46 @@ def load_policy(
     return policy
 
 
+def load_empty(
+    config: ModelConfig, image: ImageConfig, *, store: ImageStore, device: torch.device, trainable: bool = True
+) -> PolicyModel:
+    """`load_policy` without reading a weight: they lie on the meta device, and whoever calls fills them in.
+
+    What is computed and not learned, such as rotary frequencies, is there, on the CPU.
+    device: where the passes will be computed.
+    """
+    hf_config, family, processor = _read_folder(config.path)
+    generation_config = _generation_config(config.path, hf_config)
+    prompts = PromptProcessor(
+        processor, config=hf_config, generation_config=generation_config, store=store, image=image
+    )
+    with init_empty_weights(include_buffers=False):
+        hf = family.auto_class.from_config(
+            hf_config, dtype=_weights_dtype(config), attn_implementation=family.attention_settings(ATTENTION)
+        )
+    hf.tie_weights()  # what was tied lost that when it lost its memory
+    hf.generation_config = _without_sampling_defaults(generation_config)
+    family.adapt(hf)
+    policy = PolicyModel(hf, family, prompts, dtype=_DTYPES[config.dtype], device=device)
+    if trainable:
+        apply_freeze(policy, config.freeze)
+    else:
+        policy.requires_grad_(False)
+    return policy
+
+
+def load_hf(config: ModelConfig) -> Any:
+    """The model of transformers alone, on the CPU."""
+    hf_config, family, _ = _read_folder(config.path)
+    with without_progress_bars():
+        return _load_weights(config.path, family, hf_config, _weights_dtype(config))
+
+
+def local_folder(path: str) -> Path:
+    """Where the files of a model lie; those of a name on the hub are downloaded unless they were before."""
+    return Path(path) if Path(path).is_dir() else Path(ask_transformers(path, snapshot_download))
+
+
 def load_prompts(path: str, image: ImageConfig, *, store: ImageStore) -> PromptProcessor:
     """What makes the prompts of the model at `path`, the same as its policy has, without its weights."""
     hf_config, _, processor = _read_folder(path)
@@ -68,14 +109,12 @@ def load_prompts(path: str, image: ImageConfig, *, store: ImageStore) -> PromptP
 
 def load_skeleton(config: ModelConfig, image: ImageConfig, *, store: ImageStore) -> PolicyModel:
     """The policy without its weights, on torch's meta device: sizes and parts can be asked for, nothing computed."""
-    hf_config, family, processor = _read_folder(config.path)
-    prompts = PromptProcessor(
-        processor,
-        config=hf_config,
-        generation_config=_generation_config(config.path, hf_config),
-        store=store,
-        image=image,
-    )
+    return skeleton_with(config, load_prompts(config.path, image, store=store))
+
+
+def skeleton_with(config: ModelConfig, prompts: PromptProcessor) -> PolicyModel:
+    """`load_skeleton` around the prompts of the same model that are there already."""
+    hf_config, family, _ = _read_folder(config.path)
     with torch.device("meta"):
         hf = family.auto_class.from_config(
             hf_config, dtype=torch.float32, attn_implementation=family.attention_settings(ATTENTION)
@@ -99,6 +138,11 @@ def _read_folder(path: str) -> tuple[Any, Family, Any]:
         _check_files(Path(path), family)
     processor = ask_transformers(path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
     return hf_config, family, processor
+
+
+def _weights_dtype(config: ModelConfig) -> torch.dtype:
+    """Of the weights that an optimiser moves."""
+    return torch.float64 if config.dtype == "float64" else torch.float32
 
 
 def _generation_config(path: str, hf_config: Any) -> GenerationConfig:

@@ -22,6 +22,7 @@ from mmrl.models.families import Family, ImageSlots
 from mmrl.models.features import ImageEncoder
 from mmrl.models.head import Predictions, chosen_stats, log_probs
 from mmrl.models.kept_prompts import KeptPrompts
+from mmrl.models.lockstep import Lockstep
 from mmrl.models.prefix import Prefix, empty_cache, join_prefixes
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.rows import Rows, build_rows
@@ -46,23 +47,34 @@ class PolicyModel(nn.Module):
 
     images: encodes the prompts' images, and keeps the features of a frozen tower.
     kept_prompts: prompts that sampling has forwarded, for the update of the same weights.
+    lockstep: how its passes are kept alike on the ranks among which its weights are divided; None where they are not.
 
     dtype: the precision in which passes are computed; bfloat16 is autocast over the float32 weights.
+    device: where they are computed; where `hf` lies if not given.
     banned_token_ids: (K,) int64, ids that have no probability. end_token_ids: ids that end a response.
     """
 
     banned_token_ids: Tensor
 
-    def __init__(self, hf: Any, family: Family, prompts: PromptProcessor, *, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        hf: Any,
+        family: Family,
+        prompts: PromptProcessor,
+        *,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+    ) -> None:
         super().__init__()
         self.hf = hf
         self.family = family
         self.prompts = prompts
         self.images = ImageEncoder(family)
         self.kept_prompts = KeptPrompts(hf)
+        self.lockstep: Lockstep | None = None
         self.dtype = dtype
         self.end_token_ids = prompts.end_token_ids
-        banned = torch.tensor(prompts.banned_token_ids, dtype=torch.int64, device=hf.device)
+        banned = torch.tensor(prompts.banned_token_ids, dtype=torch.int64, device=device or hf.device)
         self.register_buffer("banned_token_ids", banned, persistent=False)
         self.eval()
 
@@ -92,7 +104,7 @@ class PolicyModel(nn.Module):
         """
         token_ids = batch.response_ids.to(self.device)
         wanted = batch.response_mask.to(self.device) > 0
-        if not wanted.any():
+        if self.lockstep is None and not wanted.any():
             zeros = torch.zeros(token_ids.shape, device=self.device)
             return TokenStats(zeros, zeros if with_entropy else None)
         with self.precision():
@@ -110,7 +122,10 @@ class PolicyModel(nn.Module):
         return TokenStats(chosen.spread(stats.logprobs, token_ids.shape), entropy)
 
     def states_before_tokens(self, batch: GroupBatch, *, path: ForwardPath = "prefix") -> TokenStates:
-        """The last hidden state before each sampled token, of which there must be one; call it within `precision()`."""
+        """The last hidden state before each sampled token; call it within `precision()`.
+
+        There must be such a token, except in lockstep, where every rank makes the same calls.
+        """
         token_ids = batch.response_ids.to(self.device)
         wanted = batch.response_mask.to(self.device) > 0
         choose = self._choose_by_prefix if path == "prefix" else self._choose_plainly
@@ -167,7 +182,7 @@ class PolicyModel(nn.Module):
         steps = torch.arange(num_tokens, device=self.device)
         positions = (prefix.next_positions[:, None] + steps).expand(self.family.num_position_axes, -1, -1)
         with self.precision():
-            embeds = self.family.embed(self.hf, token_ids.to(self.device))
+            embeds = self._embed(token_ids)
             mask = prefix.mask_for(num_tokens, embeds.dtype)
             hidden = self.family.run(self.hf, embeds, positions, mask=mask, cache=cache)
         return hidden, prefix.extended(cache, hidden, lengths if lengths is None else lengths.to(self.device))
@@ -184,9 +199,10 @@ class PolicyModel(nn.Module):
         first_rows = torch.nonzero(wanted[:, 0])[:, 0]
         later_rows, later_tokens = torch.nonzero(wanted[:, 1:], as_tuple=True)
         hidden = prefix.last_hidden
-        if len(later_rows):
+        if len(later_rows) or self.lockstep is not None:
             lengths = (batch.response_lengths.to(self.device) - 1).clamp(min=0)
-            later, _ = self.extend(prefix.expand(prompt_of_row), token_ids[:, :-1], lengths)
+            inputs = token_ids[:, :-1] if token_ids.shape[1] > 1 else token_ids
+            later, _ = self.extend(prefix.expand(prompt_of_row), inputs, lengths)
             hidden = torch.cat([hidden, later[later_rows, later_tokens]])
         later_states = torch.arange(prefix.num_rows, len(hidden), device=self.device)
         return TokenStates(
@@ -220,7 +236,7 @@ class PolicyModel(nn.Module):
 
     def _run_rows(self, rows: Rows, cache: Any | None) -> Tensor:
         """Hidden states (rows, length, hidden) with the images' features in their places."""
-        embeds = self.family.embed(self.hf, rows.token_ids.to(self.device))
+        embeds = self._embed(rows.token_ids)
         slots = None
         if rows.images:
             features = self.images.encode(self.hf, rows.images)
@@ -229,5 +245,13 @@ class PolicyModel(nn.Module):
             slots = ImageSlots(rows.slot_index.to(self.device), features)
             flat = embeds.flatten(0, 1).index_copy(0, slots.index, features.embeds.to(embeds.dtype))
             embeds = flat.view_as(embeds)
+        elif self.lockstep is not None and self.lockstep.runs_tower:
+            features = self.images.encode(self.hf, [self.family.blank_image(self.hf)])
+            embeds = embeds + (0.0 * features.embeds.sum()).to(embeds.dtype)
         # Rows are filled up on the right, so that causal attention alone keeps the filling out of every real token.
         return self.family.run(self.hf, embeds, rows.positions.to(self.device), mask=None, cache=cache, slots=slots)
+
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        """In float32 at least, whatever precision the weights of the passes have: layers add to it."""
+        embeds = self.family.embed(self.hf, token_ids.to(self.device))
+        return embeds.float() if embeds.dtype == torch.bfloat16 else embeds

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
+from mmrl.models.lockstep import whole
 from mmrl.models.policy_model import PolicyModel
 from mmrl.models.quiet import without_progress_bars
 
@@ -33,7 +34,14 @@ def save_weights(
     weights = {name: tensor.detach().to(dtype) for name, tensor in state.items()}
     with without_progress_bars():
         policy.hf.save_pretrained(folder, state_dict=weights)
+    save_settings(policy, folder, dtype)
+
+
+def save_settings(policy: PolicyModel, folder: Path, dtype: torch.dtype) -> None:
+    """The configuration, for weights of `dtype`, and the special ids of sampling."""
+    with without_progress_bars():
         _config_in(dtype, policy.hf.config).save_pretrained(folder)
+        policy.hf.generation_config.save_pretrained(folder)
 
 
 def companion_files(policy: PolicyModel) -> dict[str, bytes]:
@@ -66,10 +74,14 @@ def _forget_origin(tokenizer: Any) -> None:
 
 
 def named_weights(policy: PolicyModel) -> Iterator[tuple[str, Tensor]]:
-    """Checkpoint name and tensor (detached, not copied) of each weight, tied ones once."""
+    """Checkpoint name and tensor (detached, not copied) of each weight, tied ones once.
+
+    A weight that is divided among ranks is put together when it comes, so all ranks must take every one; each is freed
+    as soon as its taker lets go of it.
+    """
     names = checkpoint_names(policy.hf)
     for name, weight in policy.hf.named_parameters():
-        yield names[name], weight.detach()
+        yield names[name], whole(weight.detach(), policy.device)
 
 
 def checkpoint_names(hf: Any) -> dict[str, str]:

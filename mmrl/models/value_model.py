@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch
+from mmrl.models.lockstep import Lockstep
 from mmrl.models.policy_model import ForwardPath, PolicyModel
 
 
@@ -34,6 +35,10 @@ class ValueModel(nn.Module):
     def device(self) -> torch.device:
         return self.body.device
 
+    @property
+    def lockstep(self) -> Lockstep | None:
+        return self.body.lockstep
+
     def train(self, mode: bool = True) -> ValueModel:
         """Stays in evaluation mode, as its body does."""
         return super().train(False)
@@ -44,7 +49,7 @@ class ValueModel(nn.Module):
         The batch is one pass: whoever calls chooses its size.
         """
         shape = batch.response_ids.shape
-        if batch.num_sampled_tokens == 0:
+        if self.lockstep is None and batch.num_sampled_tokens == 0:
             return torch.zeros(shape, device=self.device)
         with self.body.precision():
             states = self.body.states_before_tokens(batch, path=path)

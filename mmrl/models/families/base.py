@@ -94,6 +94,10 @@ class Family(ABC):
         """What `tower_features` gave, through the projectors."""
         raise NotImplementedError(f"{type(self).__name__} has no vision tower")
 
+    def blank_image(self, hf: Any) -> PreparedImage:
+        """The smallest image that the vision tower takes, for a pass that has none of its own."""
+        raise NotImplementedError(f"{type(self).__name__} has no vision tower")
+
     def vision_attention_pairs(self, hf: Any, grid_thw: tuple[int, int, int]) -> int:
         """Pairs of patches that attend to each other in an image, summed over the tower's blocks."""
         raise NotImplementedError(f"{type(self).__name__} has no vision tower")

@@ -17,6 +17,7 @@ from mmrl.config.run import ModelPart
 from mmrl.models.families.base import Family, ImageFeatures
 from mmrl.models.fast.functions import can_use_onednn
 from mmrl.models.fast.functions import linear as fast_linear
+from mmrl.types import ImageRef
 
 
 class PatchProjection(nn.Conv3d):
@@ -80,6 +81,18 @@ class QwenVlFamily(Family):
     def deepstack_of(self, output: Any) -> tuple[Tensor, ...]:
         """Features for later layers in the tower's output."""
         return ()
+
+    def blank_image(self, hf: Any) -> PreparedImage:
+        merge = hf.model.visual.spatial_merge_size
+        patch = hf.model.visual.patch_embed.proj.weight.shape[1:]
+        side = merge * patch[-1]
+        return PreparedImage(
+            reference=ImageRef("blank", side, side),
+            pixel_values=torch.zeros(merge**2, patch.numel()),
+            grid_thw=(1, merge, merge),
+            num_tokens=1,
+            processed_size=(side, side),
+        )
 
     def _run_tower(self, hf: Any, images: Sequence[PreparedImage]) -> tuple[Tensor, tuple[Tensor, ...]]:
         tower = hf.model.visual
