@@ -11,7 +11,7 @@ without running code that they may hold (`shard_reader`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -21,15 +21,13 @@ from torch import Tensor, nn
 from torch.distributed import checkpoint
 from torch.distributed.tensor import DTensor
 
+from mmrl.checkpoint_files import SHARDS_FOLDER, TRAINER_FILE
 from mmrl.engines.shard_reader import ShardReader
 from mmrl.engines.shard_tensors import sharded_like
 from mmrl.engines.sharding import Ranks
 from mmrl.errors import RunFailedError
 
-SHARDS_FOLDER = "shards"
 STATES_FILE = "states.pt"
-WHOLE_STATES_FILE = "trainer.pt"
-"""Where a run in one process keeps the states of its parts."""
 
 
 class Part(Protocol):
@@ -73,21 +71,25 @@ def load_sharded_parts(folder: Path, parts: Mapping[str, Part], models: Mapping[
 
 
 def read_states(
-    folder: Path, models: Mapping[str, nn.Module] | None = None, *, ranks: Ranks | None = None
+    folder: Path,
+    models: Mapping[str, nn.Module] | None = None,
+    *,
+    ranks: Ranks | None = None,
+    without: Collection[str] = (),
 ) -> dict[str, Any]:
     """State of each part in the checkpoint `folder`, by name.
 
     models: parts whose tensors come divided as the parameters of these are; all others come whole.
-    ranks: who reads together; None for a single process.
+    ranks: who reads together; None for a single process. without: parts that are not read.
     """
     parameters = {name: dict(model.named_parameters()) for name, model in (models or {}).items()}
-    whole = folder / WHOLE_STATES_FILE
+    whole = folder / TRAINER_FILE
     states: dict[str, Any] = {}
     if whole.is_file():
-        read = torch.load(whole, map_location="cpu", weights_only=True, mmap=bool(models))
-        states = {name: _divide(state, (name,), parameters) for name, state in read.items()}
+        read = torch.load(whole, map_location="cpu", weights_only=True, mmap=True)
+        states = {name: _divide(state, (name,), parameters) for name, state in read.items() if name not in without}
     if (folder / SHARDS_FOLDER).is_dir():
-        states |= _read_shards(folder / SHARDS_FOLDER, parameters, ranks)
+        states |= _read_shards(folder / SHARDS_FOLDER, parameters, ranks, without)
     return states
 
 
@@ -158,19 +160,27 @@ def _divide(value: Any, path: tuple[str, ...], parameters: Mapping[str, Mapping[
 
 
 def _read_shards(
-    shards: Path, parameters: Mapping[str, Mapping[str, nn.Parameter]], ranks: Ranks | None
+    shards: Path,
+    parameters: Mapping[str, Mapping[str, nn.Parameter]],
+    ranks: Ranks | None,
+    without: Collection[str],
 ) -> dict[str, Any]:
-    states: dict[str, Any] = torch.load(shards / STATES_FILE, map_location="cpu", weights_only=True)
+    read = torch.load(shards / STATES_FILE, map_location="cpu", weights_only=True)
+    states = {name: state for name, state in read.items() if name not in without}
     if not (shards / ".metadata").is_file():
         return states
     reader = ShardReader(shards)
     divided: dict[str, Tensor] = {}
     for path, stored in reader.read_metadata().state_dict_metadata.items():
+        if path.split("/")[0] in without:
+            continue
         like = _parameter_of(tuple(path.split("/")), parameters)
         if like is not None and like.shape == stored.size:
             divided[path] = torch.empty_like(like, dtype=stored.properties.dtype, requires_grad=False)
         else:
             divided[path] = torch.empty(stored.size, dtype=stored.properties.dtype)
+    if not divided:
+        return states
     group = None if ranks is None else ranks.control
     checkpoint.load(divided, storage_reader=reader, process_group=group, no_dist=ranks is None)
     for path, tensor in divided.items():

@@ -22,6 +22,7 @@ from mmrl.models.freezing import apply_freeze
 from mmrl.models.policy_model import PolicyModel
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.quiet import without_progress_bars
+from mmrl.models.vocabulary import check_vocabulary
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
 
@@ -124,6 +125,12 @@ def skeleton_with(config: ModelConfig, prompts: PromptProcessor) -> PolicyModel:
     return policy
 
 
+def family_of(path: str) -> Family:
+    """The family of the model at `path`, by its configuration alone."""
+    check_folder(path)
+    return family_for(ask_transformers(path, AutoConfig.from_pretrained))
+
+
 def device_of(config: ModelConfig) -> torch.device:
     """Where the model will run. Raises ModelError for a GPU that is not there."""
     return _device(config.device)
@@ -137,6 +144,7 @@ def _read_folder(path: str) -> tuple[Any, Family, Any]:
     if Path(path).is_dir():
         _check_files(Path(path), family)
     processor = ask_transformers(path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
+    check_vocabulary(path, hf_config, getattr(processor, "tokenizer", processor))
     return hf_config, family, processor
 
 

@@ -2,6 +2,7 @@
 
 checkpoints/step-000100/
     model/          what `from_pretrained` loads: weights, config, tokenizer, processor, template
+    shards/         states of parts that are divided among ranks, a file a rank (`engines.shard_checkpoint`)
     trainer.pt      part of the run -> its state (optimiser, random numbers …), readable without unpickling code
     state.json      step, place in the data, best metric, the model that the run began with
     config.yaml     the config of the attempt, secrets removed
@@ -18,10 +19,6 @@ from pathlib import Path
 
 from mmrl.runs.disk import plain
 from mmrl.runs.layout import MANIFEST_FILE
-
-MODEL_FOLDER = "model"
-TRAINER_FILE = "trainer.pt"
-STATE_FILE = "state.json"
 
 
 def find_fault(folder: Path) -> str | None:

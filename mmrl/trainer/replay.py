@@ -7,6 +7,7 @@ token and term of the loss looked at (`locate`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ from mmrl.engines.actor import HfActor
 from mmrl.engines.base import Objective
 from mmrl.engines.critic import build_critic
 from mmrl.engines.finite import NotFiniteError
-from mmrl.errors import DataError
+from mmrl.errors import DataError, NotFoundError
 from mmrl.models.policy import load_policy
 from mmrl.runs import layout
 from mmrl.trainer.faults import CHECKPOINT_FOLDER, Fault, read_fault
 from mmrl.trainer.locate import Locator, Place
 from mmrl.trainer.resume import ResumePoint, newest_whole_checkpoint, open_checkpoint
+from mmrl.trainer.run_data import load_data
 from mmrl.trainer.state import RandomState, stateful
+from mmrl.trainer.unused_parts import freeze_unused_parts
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ def replay(path: Path, overrides: Sequence[str] = ()) -> Replay:
     fault, batch, folder = read_fault(path)
     point = _weights_before(fault, folder)
     config = RunConfig.load(point.folder / layout.CONFIG_FILE, overrides)
+    if fault.learner == "critic":
+        config = _as_it_was_trained(config)
     model = config.model.model_copy(update={"path": str(point.model_folder)})
     policy = load_policy(model, config.data.image, store=ImageStore())
     batch = batch.with_(prompts=tuple(policy.prompts.fill(prompt) for prompt in batch.prompts))
@@ -97,6 +102,13 @@ def replay(path: Path, overrides: Sequence[str] = ()) -> Replay:
     if error is not None and not locator.places:
         locator.places.append(Place("gradient", "of all weights together, whose squares overflow", "inf"))
     return Replay(fault, error, tuple(locator.places), f"{point.folder}")
+
+
+def _as_it_was_trained(config: RunConfig) -> RunConfig:
+    """With the parts frozen that the run's data does not reach, as far as that data is still there."""
+    with suppress(NotFoundError, DataError):
+        return freeze_unused_parts(config, load_data(config))
+    return config
 
 
 def _weights_before(fault: Fault, folder: Path) -> ResumePoint:

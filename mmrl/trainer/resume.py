@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from mmrl.checkpoint_files import MODEL_FOLDER, STATE_FILE
+from mmrl.engines.shard_checkpoint import read_states
 from mmrl.errors import ConflictError, DataError, ModelError, NotFoundError
 from mmrl.models.fingerprint import fingerprint_difference
 from mmrl.runs import layout
 from mmrl.runs.config_file import identity_conflict
-from mmrl.trainer.checkpoint_folder import MODEL_FOLDER, STATE_FILE, TRAINER_FILE, find_fault
+from mmrl.trainer.checkpoint_folder import find_fault
 from mmrl.trainer.state import Stateful
 
 Say = Callable[[str], None]
@@ -49,9 +49,12 @@ class ResumePoint:
                 f"{self.step} was trained from the model of before; put that back, or start a new run from this one"
             )
 
-    def restore(self, parts: Mapping[str, Stateful], *, say: Say) -> None:
-        """Gives every part the state that it had. Raises ModelError where a part has none in the checkpoint."""
-        saved = torch.load(self.folder / TRAINER_FILE, map_location="cpu", weights_only=True)
+    def restore(self, parts: Mapping[str, Stateful], *, say: Say, elsewhere: Collection[str] = ()) -> None:
+        """Gives every part the state that it had. Raises ModelError where a part has none in the checkpoint.
+
+        elsewhere: parts that live in workers, which take their states themselves.
+        """
+        saved = read_states(self.folder, without=elsewhere)
         for name, part in parts.items():
             if name not in saved:
                 raise ModelError(

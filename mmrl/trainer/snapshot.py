@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from mmrl.checkpoint_files import MODEL_FOLDER, STATE_FILE, TRAINER_FILE
 from mmrl.models.policy import PolicyModel, companion_files, save_weights
 from mmrl.runs.layout import CONFIG_FILE
-from mmrl.trainer.checkpoint_folder import MODEL_FOLDER, STATE_FILE, TRAINER_FILE, seal
+from mmrl.trainer.checkpoint_folder import seal
 from mmrl.trainer.state import MemoryCopy, Stateful
 
 
@@ -62,14 +63,22 @@ class Snapshots:
         """Copies what changes: the weights and the states of all parts."""
         memory = MemoryCopy()
         weights = memory.of(self._policy.hf.state_dict(), place="the model")
-        parts = {name: memory.of(part.state_dict(), place=name) for name, part in self._parts.items()}
-        return Snapshot(step, weights, parts, dict(state), dict(metrics), memory.num_bytes)
+        return self._take(step, weights, memory, state, metrics)
+
+    def take_parts(self, step: int, *, state: Mapping[str, Any], metrics: Mapping[str, float]) -> Snapshot:
+        """The same without the weights, which somebody else writes."""
+        return self._take(step, {}, MemoryCopy(), state, metrics)
 
     def write(self, snapshot: Snapshot, folder: Path) -> int:
         """Writes into `folder`, which must be new or empty, the manifest last. Returns the bytes written."""
         model = folder / MODEL_FOLDER
         model.mkdir(parents=True)
         save_weights(self._policy, model, snapshot.weights)
+        return self.write_parts(snapshot, folder)
+
+    def write_parts(self, snapshot: Snapshot, folder: Path) -> int:
+        """All but the weights and their configuration, which lie in the folder already."""
+        model = folder / MODEL_FOLDER
         for name, content in self._companions.items():
             (model / name).parent.mkdir(parents=True, exist_ok=True)
             (model / name).write_bytes(content)
@@ -78,3 +87,14 @@ class Snapshots:
         (folder / STATE_FILE).write_text(json.dumps({"step": snapshot.step, **snapshot.state}))
         (folder / CONFIG_FILE).write_bytes(self._config_yaml)
         return seal(folder, step=snapshot.step, metrics=snapshot.metrics)
+
+    def _take(
+        self,
+        step: int,
+        weights: Mapping[str, Tensor],
+        memory: MemoryCopy,
+        state: Mapping[str, Any],
+        metrics: Mapping[str, float],
+    ) -> Snapshot:
+        parts = {name: memory.of(part.state_dict(), place=name) for name, part in self._parts.items()}
+        return Snapshot(step, weights, parts, dict(state), dict(metrics), memory.num_bytes)

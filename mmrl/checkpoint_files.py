@@ -1,0 +1,10 @@
+"""Names of what lies in the folder of a checkpoint, for those who write it, read it and list it."""
+
+MODEL_FOLDER = "model"
+"""What `from_pretrained` loads."""
+TRAINER_FILE = "trainer.pt"
+"""States of parts that lie in one process."""
+SHARDS_FOLDER = "shards"
+"""States of parts that are divided among ranks."""
+STATE_FILE = "state.json"
+"""Step, place in the data, best metric, and the model that the run began with."""
