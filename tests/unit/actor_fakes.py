@@ -19,6 +19,7 @@ class FakePolicy(nn.Module):
 
     prompts = None
     family = None
+    lockstep = None
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
