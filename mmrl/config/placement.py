@@ -28,6 +28,14 @@ class PoolConfig(ConfigModel):
     threads: int | None = Field(None, ge=1)
     """Threads of each process for numbers (OMP_NUM_THREADS); null is cpus_per_worker, at least 1."""
 
+    @model_validator(mode="after")
+    def _whole_above_one(self) -> PoolConfig:
+        for name in ("gpus_per_worker", "cpus_per_worker"):
+            value = getattr(self, name)
+            if value > 1 and not float(value).is_integer():
+                raise ValueError(f"{name}: above 1 it is a whole number (got {value:g}); below 1 several share one")
+        return self
+
     @property
     def num_threads(self) -> int:
         return self.threads or max(1, int(self.cpus_per_worker))
@@ -41,8 +49,8 @@ class PlacementConfig(ConfigModel):
     pools: dict[str, PoolConfig] = {"main": PoolConfig()}
     """Groups of processes by name."""
     roles: dict[RoleName, str] = {}
-    """The pool of each role. One that is not named is in the pool of actor, and actor in the first pool. All in one pool
-    is colocated; rollout in a pool of its own is separate."""
+    """The pool of each role. One that is not named is in the pool of actor, and actor in the first pool. All in one
+    pool is colocated; rollout in a pool of its own is separate."""
     address: str | None = None
     """Null starts a Ray for the run alone, on this machine. Else the running cluster whose head is at HOST:PORT, of
     which this machine must be a part; auto finds the one that it is a part of."""
@@ -90,8 +98,8 @@ class PlacementConfig(ConfigModel):
             )
         if self.address is not None:
             raise ValueError(
-                f"address: {self.address!r} is for executor 'ray', and executor is 'inline'; set placement.executor: ray, "
-                "or leave address out"
+                f"address: {self.address!r} is for executor 'ray', and executor is 'inline'; set placement.executor: "
+                "ray, or leave address out"
             )
 
 

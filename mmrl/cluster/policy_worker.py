@@ -1,0 +1,162 @@
+"""`PolicyWorker`: one rank of a pool, with the roles of the run that live there.
+
+It holds its shards of actor, critic and reference, and its part of the rollout engine, as far as they are in its pool.
+The controller calls all ranks at once, each with its share of the rows; prompts come without pixels, which a rank takes
+from the image store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from mmrl.algorithms.value_loss import ValueObjective
+from mmrl.batch import GroupBatch, TokenStats
+from mmrl.cluster.base import WorkerContext
+from mmrl.cluster.batch_shares import PER_WORKER
+from mmrl.cluster.dispatch import dispatch
+from mmrl.cluster.roles import PolicyJob, build_roles
+from mmrl.cluster.weight_stream import Chunk, Mailbox, WeightStream
+from mmrl.engines.actor import HfActor
+from mmrl.engines.base import Objective, RolloutEngine, RolloutStats, SamplingParams
+from mmrl.engines.critic import HfCritic
+from mmrl.engines.finite import Learner, NotFiniteError
+from mmrl.engines.shard_checkpoint import save_sharded_parts
+from mmrl.engines.shard_model_files import save_sharded_model
+from mmrl.types import RolloutGroup, Sample
+
+Result = TypeVar("Result")
+
+
+class NotFinite:
+    """A NotFiniteError on its way to the controller, which knows the whole batch. No weight has moved and the ranks
+    live on, so that the run as it stands can be written aside."""
+
+    def __init__(self, error: NotFiniteError) -> None:
+        self.message = str(error)
+        self.learner: Learner = error.learner
+        self.update = error.update
+
+    def error(self, batch: GroupBatch | None) -> NotFiniteError:
+        return NotFiniteError(self.message, batch=batch, learner=self.learner, update=self.update)
+
+
+class PolicyWorker:
+    """One rank of the roles in a pool. Methods take the share of this rank; see `proxies` for the other side."""
+
+    def __init__(self, context: WorkerContext, job: PolicyJob) -> None:
+        self._roles = build_roles(context, job)
+        self._mailbox = Mailbox(timeout_s=job.config.placement.deadline_s)
+
+    @dispatch("rank_zero")
+    def peak_flops_per_s(self) -> float:
+        return self._actor.peak_flops_per_s
+
+    @dispatch("broadcast")
+    def begin_step(self, step: int) -> None:
+        self._actor.begin_step(step)
+
+    @dispatch(PER_WORKER)
+    def logprobs(self, batch: GroupBatch, with_entropy: bool) -> TokenStats:
+        return self._actor.logprobs(self._filled(batch), with_entropy=with_entropy)
+
+    @dispatch(PER_WORKER)
+    def compute_gradients(self, batch: GroupBatch, objective: Objective) -> Tensor | NotFinite | None:
+        return _caught(lambda: self._actor.compute_gradients(self._filled(batch), objective))
+
+    @dispatch("broadcast")
+    def apply_gradients(self) -> dict[str, float]:
+        return self._actor.apply_gradients()
+
+    @dispatch("broadcast")
+    def discard_gradients(self) -> None:
+        self._actor.discard_gradients()
+
+    @dispatch(PER_WORKER)
+    def reference_logprobs(self, batch: GroupBatch) -> Tensor:
+        assert self._roles.reference is not None
+        return self._roles.reference.logprobs(self._filled(batch))
+
+    @dispatch("broadcast")
+    def begin_critic_step(self, step: int) -> None:
+        self._critic.begin_step(step)
+
+    @dispatch(PER_WORKER)
+    def values(self, batch: GroupBatch) -> Tensor:
+        return self._critic.values(self._filled(batch))
+
+    @dispatch(PER_WORKER)
+    def train_critic(self, batch: GroupBatch, objective: ValueObjective) -> dict[str, float] | NotFinite:
+        return _caught(lambda: self._critic.train_step(self._filled(batch), objective))
+
+    @dispatch(PER_WORKER)
+    def generate(
+        self, samples: Sequence[Sample], params: SamplingParams, **settings: Any
+    ) -> tuple[list[RolloutGroup], RolloutStats | None]:
+        groups = self._rollout.generate(samples, params, **settings)
+        return groups, self._rollout.last_stats
+
+    @dispatch("broadcast")
+    def sleep_rollout(self) -> None:
+        self._rollout.sleep()
+
+    @dispatch("broadcast")
+    def sync_weights(self, version: int) -> None:
+        """The weights of the actor, tensor by tensor, to the rollout engine in the same processes."""
+        self._rollout.update_weights(self._actor.weights(), version)
+
+    @dispatch("broadcast")
+    def send_weights(self, stream: WeightStream, version: int) -> None:
+        """The same to the rollout engine of another pool. All ranks gather a tensor at a time; the first one sends."""
+        stream.send(self._actor.weights(), version, is_sender=self._roles.ranks.rank == 0)
+
+    @dispatch("broadcast")
+    def receive_weights(self, version: int) -> None:
+        """The other end: takes the weights of `version` as `deliver` brings them."""
+        self._rollout.update_weights(self._mailbox.weights(version), version)
+
+    @dispatch("broadcast", concurrent=True)
+    def deliver(self, chunk: Chunk) -> None:
+        self._mailbox.put(chunk)
+
+    @dispatch("broadcast")
+    def save(self, folder: Path) -> None:
+        """What of a checkpoint lies in this pool: the model of the actor, and the states of actor and critic."""
+        parts: dict[str, Any] = {"actor": self._roles.actor, "critic": self._roles.critic}
+        if self._roles.actor is not None:
+            save_sharded_model(self._roles.actor.policy, folder / "model", self._roles.ranks)
+        parts = {name: part for name, part in parts.items() if part is not None}
+        save_sharded_parts(folder, parts, self._roles.ranks)
+
+    def close(self) -> None:
+        """The engine before the processes: it has groups of its own."""
+        if self._roles.rollout is not None:
+            self._roles.rollout.close()
+
+    @property
+    def _actor(self) -> HfActor:
+        assert self._roles.actor is not None, "the actor is in another pool"
+        return self._roles.actor
+
+    @property
+    def _critic(self) -> HfCritic:
+        assert self._roles.critic is not None, "the critic is in another pool"
+        return self._roles.critic
+
+    @property
+    def _rollout(self) -> RolloutEngine:
+        assert self._roles.rollout is not None, "sampling is in another pool"
+        return self._roles.rollout
+
+    def _filled(self, batch: GroupBatch) -> GroupBatch:
+        return batch.with_(prompts=tuple(self._roles.prompts.fill(prompt) for prompt in batch.prompts))
+
+
+def _caught(call: Callable[[], Result]) -> Result | NotFinite:
+    try:
+        return call()
+    except NotFiniteError as error:
+        return NotFinite(error)

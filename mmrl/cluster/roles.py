@@ -1,0 +1,137 @@
+"""What lives in a worker's process: the roles of the run that its pool holds, built from the config."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmrl.cluster.base import WorkerContext
+from mmrl.config import RunConfig
+from mmrl.config.placement import RoleName
+from mmrl.data.images import ImageStore
+from mmrl.engines.actor import HfActor
+from mmrl.engines.base import RolloutEngine
+from mmrl.engines.critic import HfCritic, check_reads_alike, critic_settings
+from mmrl.engines.reference import Reference
+from mmrl.engines.rollout_hf import HfRollout
+from mmrl.engines.rollout_needs import RolloutNeeds
+from mmrl.engines.shard_checkpoint import load_sharded_parts
+from mmrl.engines.shard_loading import load_sharded_policy, load_sharded_value_model
+from mmrl.engines.sharding import Ranks, init_ranks
+from mmrl.models.loading import device_of, load_prompts
+from mmrl.models.policy import PolicyModel, load_policy
+from mmrl.models.processing import PromptProcessor
+from mmrl.models.value_model import ValueModel
+
+
+@dataclass(frozen=True)
+class PolicyJob:
+    """What the ranks of a pool are to be.
+
+    roles: those of actor, reference, critic and rollout that live in the pool, as far as the run needs them.
+    model_folder: the weights to begin with; the config's own, or after a resume those of the checkpoint.
+    checkpoint: the folder to go on from, or None. temperature: of sampling.
+    needs: what sampling must have room for.
+    """
+
+    config: RunConfig
+    roles: frozenset[RoleName]
+    model_folder: Path
+    checkpoint: Path | None
+    store_root: Path
+    temperature: float
+    needs: RolloutNeeds
+
+
+@dataclass(frozen=True)
+class RankRoles:
+    """The roles of one rank; None where a role is elsewhere or not needed. prompts: what gives prompts their pixels."""
+
+    ranks: Ranks
+    prompts: PromptProcessor
+    actor: HfActor | None
+    reference: Reference | None
+    critic: HfCritic | None
+    rollout: RolloutEngine | None
+
+
+def build_roles(context: WorkerContext, job: PolicyJob) -> RankRoles:
+    """Every rank of the pool calls it at the same time."""
+    config, roles, store = job.config, job.roles, ImageStore(job.store_root)
+    ranks = init_ranks(device_of(config.model).type, timeout_s=config.placement.deadline_s)
+    actor = _actor(job, store, ranks) if "actor" in roles else None
+    reference = None
+    if "reference" in roles:
+        first = _policy(job, store, ranks, Path(config.model.path), trainable=False)
+        reference = Reference(first, config.train, temperature=job.temperature)
+    critic = _critic(job, store, ranks) if "critic" in roles else None
+    if job.checkpoint is not None:
+        _restore(job.checkpoint, actor, critic, ranks)
+    rollout = _rollout(job, store, None if actor is None else actor.policy) if "rollout" in roles else None
+    prompts = load_prompts(str(job.model_folder), config.data.image, store=store)
+    return RankRoles(ranks, prompts, actor, reference, critic, rollout)
+
+
+def _actor(job: PolicyJob, store: ImageStore, ranks: Ranks) -> HfActor:
+    config = job.config
+    return HfActor(
+        _policy(job, store, ranks, job.model_folder),
+        config.optim,
+        config.train,
+        temperature=job.temperature,
+        total_steps=config.train.steps,
+        idle_steps=config.critic_warmup_steps,
+    )
+
+
+def _is_sharded(config: RunConfig, ranks: Ranks) -> bool:
+    return ranks.world_size > 1 or config.actor.fsdp.offload
+
+
+def _restore(folder: Path, actor: HfActor | None, critic: HfCritic | None, ranks: Ranks) -> None:
+    """The states that these parts had, whatever number of ranks had written them."""
+    parts: dict[str, Any] = {}
+    models: dict[str, Any] = {}
+    if actor is not None:
+        parts["actor"], models["actor"] = actor, actor.policy
+    if critic is not None:
+        parts["critic"], models["critic"] = critic, critic.model
+    if parts:
+        load_sharded_parts(folder, parts, models, ranks)
+
+
+def _policy(job: PolicyJob, store: ImageStore, ranks: Ranks, folder: Path, *, trainable: bool = True) -> PolicyModel:
+    model = job.config.model.model_copy(update={"path": str(folder)})
+    image = job.config.data.image
+    if not _is_sharded(job.config, ranks):
+        return load_policy(model, image, store=store, trainable=trainable)
+    return load_sharded_policy(model, image, store=store, fsdp=job.config.actor.fsdp, ranks=ranks, trainable=trainable)
+
+
+def _critic(job: PolicyJob, store: ImageStore, ranks: Ranks) -> HfCritic:
+    """A model of its own with a value head, from the folder that the critic of one process would be copied from."""
+    critic, model = critic_settings(job.config)
+    image, fsdp = job.config.data.image, job.config.actor.fsdp
+    if not _is_sharded(job.config, ranks):
+        value_model = ValueModel(load_policy(model, image, store=store))
+    else:
+        value_model = load_sharded_value_model(model, image, store=store, fsdp=fsdp, ranks=ranks)
+    check_reads_alike(value_model.body.prompts, load_prompts(job.config.model.path, image, store=store))
+    return HfCritic(value_model, critic, job.config.train, total_steps=job.config.train.steps)
+
+
+def _rollout(job: PolicyJob, store: ImageStore, policy: PolicyModel | None) -> RolloutEngine:
+    """policy: the actor's, where it lives in the same process."""
+    config, folder = job.config, job.model_folder
+    if config.rollout.engine == "vllm":
+        from mmrl.engines.rollout_vllm import build_vllm_rollout
+
+        prompts = load_prompts(str(folder), config.data.image, store=store)
+        return build_vllm_rollout(config, prompts, job.needs, model_folder=folder, distributed=True)
+    if policy is not None and policy.lockstep is None:
+        return HfRollout(policy, config.rollout)
+    # Ranks sample different prompts for different numbers of steps, which sharded layers cannot follow.
+    model = config.model.model_copy(update={"path": str(folder)})
+    copy = load_policy(model, config.data.image, store=store, trainable=False)
+    return HfRollout(copy, config.rollout, shares_weights=False)

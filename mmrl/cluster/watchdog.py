@@ -1,0 +1,100 @@
+"""A small process that clears up after a controller that was killed. Needs nothing but Python and psutil.
+
+Its standard input is a pipe from the controller, with a line for each process (`kill PID CREATED`) and folder
+(`remove FOLDER`) that must not outlive it. `done` ends it without doing anything; the end of the pipe, or another
+parent, means that the controller is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+
+import psutil
+
+_PATIENCE_S = 10.0
+_LOOK_EVERY_S = 0.5
+
+
+def kill_tree(pid: int, created: float | None = None) -> None:
+    """SIGKILL to a process, its descendants, and what is in a group that it leads or led.
+
+    created: when the process began; one that has taken its number since is left alone.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        if created is not None and abs(process.create_time() - created) > 1:
+            return
+        for child in process.children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                child.kill()
+    for end in (os.killpg, os.kill):
+        with contextlib.suppress(OSError):
+            if end is os.kill or _is_group(pid):
+                end(pid, signal.SIGKILL)
+
+
+def wait_gone(pids: list[int], *, timeout_s: float) -> None:
+    """Until none of them runs any more."""
+    deadline = time.monotonic() + timeout_s
+    while any(is_running(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    """False also for one that has ended and waits for its parent to take notice."""
+    try:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.Error:
+        return False
+
+
+def _is_group(pid: int) -> bool:
+    """Whether there is a process group of that number, also where its leader has ended already."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):
+            if os.getpgid(process.pid) == pid:
+                return True
+    return False
+
+
+def _lines_until_alone() -> Iterator[str]:
+    """What the controller writes, until it is gone."""
+    controller, rest = os.getppid(), b""
+    while os.getppid() == controller:
+        if not select.select([0], [], [], _LOOK_EVERY_S)[0]:
+            continue
+        text = os.read(0, 65536)
+        if not text:
+            return
+        *lines, rest = (rest + text).split(b"\n")
+        yield from (line.decode() for line in lines)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    processes: list[tuple[int, float]] = []
+    folders: list[str] = []
+    for line in _lines_until_alone():
+        word, *rest = line.split(" ", 1)
+        if word == "kill":
+            pid, created = rest[0].split()
+            processes.append((int(pid), float(created)))
+        elif word == "remove":
+            folders.append(rest[0])
+        elif word == "done":
+            return
+    for pid, created in processes:
+        kill_tree(pid, created)
+    wait_gone([pid for pid, _ in processes], timeout_s=_PATIENCE_S)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
