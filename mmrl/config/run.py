@@ -9,21 +9,17 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from mmrl.config.actor import ActorConfig
-from mmrl.config.algorithm import AlgorithmConfig, DapoConfig, GdpoConfig, GrpoConfig, advantage_config
+from mmrl.config.algorithm import AlgorithmConfig, GrpoConfig
 from mmrl.config.base import ConfigModel, PathText, default_type
 from mmrl.config.critic import CriticConfig
 from mmrl.config.data_reading import DataReadingConfig
 from mmrl.config.optim import ModelPart, OptimConfig
-from mmrl.config.placement import PlacementConfig, RoleName, check_pool
+from mmrl.config.placement import PlacementConfig
 from mmrl.config.record import RecordConfig
 from mmrl.config.reward import RewardConfig
 from mmrl.config.rollout import RolloutConfig
 
 StageName = Literal["rollout", "reward", "filter", "reference", "old_logprobs", "values", "advantages"]
-
-
-RESERVED_PART_NAMES = ("reward", "mean", "std", "missing", "num_samples", "length_mean", "truncated_share")
-"""Metrics that stand beside those of the parts of a reward."""
 
 
 class ModelConfig(ConfigModel):
@@ -250,157 +246,7 @@ class RunConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
-        for check in (
-            _check_group_size,
-            _check_critic,
-            _check_rewards,
-            _check_rewards_of_algorithm,
-            _check_sft,
-            _check_kl,
-            _check_correction,
-            _check_batches,
-            _check_vllm,
-            _check_placement,
-        ):
-            check(self)
+        from mmrl.config.run_checks import check_run
+
+        check_run(self)
         return self
-
-
-def _check_group_size(config: RunConfig) -> None:
-    algorithm = config.algorithm
-    if config.kind == "rl" and algorithm.group_size < algorithm.min_group_size:
-        raise ValueError(
-            f"algorithm.group_size: algorithm '{algorithm.type}' needs group_size >= {algorithm.min_group_size} "
-            f"(got {algorithm.group_size}); it compares the responses of one prompt with each other. For one response "
-            "a prompt use 'ppo', 'reinforce_plus_plus' or 'remax'"
-        )
-
-
-def _check_critic(config: RunConfig) -> None:
-    algorithm = config.algorithm
-    if config.critic is not None and not (config.kind == "rl" and algorithm.needs_critic):
-        who = f"algorithm '{algorithm.type}'" if config.kind == "rl" else f"kind '{config.kind}'"
-        raise ValueError(f"critic: {who} has no critic to set; leave `critic` out, or use algorithm 'ppo' or 'vapo'")
-    if config.kind == "rl" and config.critic_warmup_steps >= config.train.steps:
-        raise ValueError(
-            f"critic.warmup_steps: in the first {config.critic_warmup_steps} steps only the critic learns, so that the "
-            f"policy would never move in train.steps {config.train.steps}; set critic.warmup_steps below train.steps "
-            f"(algorithm '{algorithm.type}' has {algorithm.critic_warmup_steps} of its own)"
-        )
-
-
-def _check_rewards(config: RunConfig) -> None:
-    names = [reward.part_name for reward in config.reward]
-    for name in names:
-        if name in RESERVED_PART_NAMES:
-            raise ValueError(f"reward: a reward cannot be named {name!r}, which is a metric already; choose another")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"reward: two rewards are named {twice[0]!r}; give one of them another `name`")
-
-
-def _check_rewards_of_algorithm(config: RunConfig) -> None:
-    algorithm, types = config.algorithm, [reward.type for reward in config.reward]
-    source = None if algorithm.advantage.path is not None else advantage_config(algorithm)
-    if isinstance(source, DapoConfig) and source.overlong_buffer > 0 and "overlong" in types:
-        raise ValueError(
-            "reward: 'overlong' would punish length twice, since algorithm 'dapo' shapes it by itself; leave it "
-            "out, or set algorithm.overlong_buffer: 0"
-        )
-    normalised = [reward for reward in config.reward if reward.normalise != "none"]
-    if isinstance(source, GdpoConfig) and normalised:
-        raise ValueError(
-            f"reward: '{normalised[0].part_name}' has normalise: {normalised[0].normalise}, and algorithm 'gdpo' "
-            "normalises each reward within its group by itself; leave normalise out, or use another algorithm such as "
-            "'grpo'"
-        )
-    if algorithm.samples_greedy and any(reward.normalise == "group" for reward in normalised):
-        raise ValueError(
-            f"reward: normalise: group does not go with algorithm '{algorithm.type}', whose greedy response has no "
-            "group to be compared in; use normalise: running"
-        )
-    if isinstance(source, GdpoConfig) and "veto" in types:
-        raise ValueError(
-            "reward: 'veto' sets the total of a response, and algorithm 'gdpo' learns from each reward by itself and "
-            "never from the total; leave the veto out, or use another algorithm such as 'grpo'"
-        )
-
-
-def _check_sft(config: RunConfig) -> None:
-    train = config.train
-    if config.kind == "sft" and (train.mini_batches, train.epochs) != (1, 1):
-        raise ValueError(
-            f"train: kind 'sft' makes one optimiser step of sft.batch_size samples a step (got mini_batches "
-            f"{train.mini_batches}, epochs {train.epochs}); leave both at 1 and set sft.batch_size and train.steps"
-        )
-
-
-def _check_kl(config: RunConfig) -> None:
-    kl = config.algorithm.kl
-    if kl.coef > 0 and kl.where == "loss" and kl.estimator == "k1":
-        raise ValueError(
-            "algorithm.kl: estimator k1 has zero expected gradient in the loss; use k2 or k3, or `where: reward`"
-        )
-    if kl.coef > 0 and kl.where == "reward" and kl.estimator != "k1":
-        raise ValueError(
-            f"algorithm.kl: in the reward only estimator k1 is right (got {kl.estimator}); use k1, or `where: loss`"
-        )
-
-
-def _check_correction(config: RunConfig) -> None:
-    cut = next(iter(sorted({"top_p", "top_k"} & config.rollout.changed)), None)
-    if cut is not None and config.algorithm.correction.is_on:
-        raise ValueError(
-            f"algorithm.correction: does not go with rollout.{cut} (got {getattr(config.rollout, cut):g}), which keeps "
-            "the sampler from some tokens, so that its probabilities are of another distribution than the trainer's; "
-            f"turn rollout.{cut} off, or leave the correction out"
-        )
-
-
-def _check_batches(config: RunConfig) -> None:
-    prompts, parts = config.rollout.prompts_per_step, config.train.mini_batches
-    if config.kind == "rl" and prompts % parts:
-        sizes = [size for size in range(1, prompts + 1) if prompts % size == 0]
-        nearest = min(sizes, key=lambda size: abs(size - parts))
-        below = prompts // parts * parts
-        multiples = [size for size in (below, below + parts) if size]
-        raise ValueError(
-            f"train.mini_batches: {parts} does not divide rollout.prompts_per_step {prompts}; "
-            f"nearest that does: {nearest}; or set rollout.prompts_per_step to {' or '.join(map(str, multiples))}"
-        )
-
-
-def _check_vllm(config: RunConfig) -> None:
-    if config.rollout.engine == "vllm" and config.model.dtype == "float64":
-        raise ValueError(
-            "model.dtype: engine 'vllm' computes in float32 or bfloat16 (got float64); use one of these, or "
-            "rollout.engine: hf"
-        )
-
-
-def _check_placement(config: RunConfig) -> None:
-    placement = config.placement
-    for index, stage in enumerate(config.stages):
-        if stage.pool is not None:
-            check_pool(stage.pool, placement.pools, key=f"stages.{index}.pool")
-    used = {placement.pool_of(role) for role in _roles_of(config)} | {stage.pool for stage in config.stages}
-    idle = next((name for name in placement.pools if name not in used), None)
-    if idle is not None:
-        roles = [role for role, pool in placement.roles.items() if pool == idle]
-        why = f"is for {' and '.join(roles)} only, which this run does not have" if roles else "has no role"
-        raise ValueError(
-            f"placement.pools.{idle}: pool {idle!r} {why}, so its workers would hold their place for nothing; name it "
-            f"in placement.roles, such as rollout: {idle}, or leave it out"
-        )
-
-
-def _roles_of(config: RunConfig) -> tuple[RoleName, ...]:
-    """The roles that a run of this config has."""
-    algorithm, is_rl = config.algorithm, config.kind == "rl"
-    has: dict[RoleName, bool] = {
-        "actor": True,
-        "rollout": True,
-        "reference": is_rl and algorithm.kl.coef > 0,
-        "critic": is_rl and algorithm.needs_critic,
-    }
-    return tuple(role for role, is_there in has.items() if is_there)
