@@ -25,6 +25,8 @@ class GapStats:
     share_beyond_gap: share of tokens whose gap is beyond the config's `gap`.
     effective_sample_size: (Σw)² / (n·Σw²) with w = actor / sampler probability of a token; 1 when they agree.
     worst: the sampler's and the actor's log-probability of the token with the largest gap.
+    slope, correlation: of the sampler's log-probabilities over the actor's; both 1 when they agree, 0 where all of the
+        actor's are equal.
     """
 
     num_tokens: int
@@ -34,6 +36,8 @@ class GapStats:
     share_beyond_gap: float
     effective_sample_size: float
     worst: tuple[float, float]
+    slope: float
+    correlation: float
 
     def metrics(self, prefix: str) -> dict[str, float]:
         names = ("logprob_gap_max", "logprob_gap_mean", "kl", "share_beyond_gap", "effective_sample_size")
@@ -119,6 +123,7 @@ def _gap_stats(sampler: Tensor, actor: Tensor, counted: Tensor, gap: float) -> G
     clamped = difference.clamp(-20, 20)
     weights = torch.exp(-clamped)
     worst = int(distance.argmax())
+    slope, correlation = _line_through(ours, theirs)
     return GapStats(
         num_tokens=len(ours),
         logprob_gap_max=float(distance.max()),
@@ -127,27 +132,48 @@ def _gap_stats(sampler: Tensor, actor: Tensor, counted: Tensor, gap: float) -> G
         share_beyond_gap=float((distance > gap).double().mean()),
         effective_sample_size=float(weights.sum() ** 2 / (len(ours) * weights.square().sum())),
         worst=(float(theirs[worst]), float(ours[worst])),
+        slope=slope,
+        correlation=correlation,
     )
 
 
+def _line_through(ours: Tensor, theirs: Tensor) -> tuple[float, float]:
+    x, y = ours - ours.mean(), theirs - theirs.mean()
+    spread = float(x.square().sum())
+    if not (spread > 0 and math.isfinite(spread)):
+        return 0.0, 0.0
+    product = float((x * y).sum())
+    return product / spread, product / math.sqrt(spread * max(float(y.square().sum()), 1e-300))
+
+
 _CAUSES_EVERYWHERE = (
-    "weights that did not reach the sampler, or an old prefix or key-value cache after a sync; "
+    "weights that did not reach the sampler, or a tensor that an update skipped; "
+    "an old prefix or key-value cache after a sync; "
     "a tied output head that still multiplies by the old embedding; "
     "a temperature, or the ban on vision and control ids, on one side only; "
     "log-probabilities taken after top_p or top_k truncation; "
     "a different chat template or re-encoded response ids"
 )
 _CAUSES_WITH_IMAGES = (
-    "different pixel limits or image processing on the two sides; "
     "an old cache of image features after the vision tower was trained; "
+    "weights of the vision tower or projector that an update skipped; "
+    "different pixel limits or image processing on the two sides; "
     "positions of image tokens that differ"
 )
+_TEMPERATURE = (
+    "first of all a temperature that is left out on one side, since the sampler's log-probabilities go with the "
+    "actor's, {slope:.2f} times as steeply; "
+)
+_OTHER_SLOPE = 0.15
+"""Further from 1 than what small changes of the weights make of the slope."""
 
 
 def _explanation(sync_gap: SyncGap, overall: GapStats, passed: list[str]) -> str:
     text, image = sync_gap.text, sync_gap.image
     only_images = image is not None and text is not None and image.kl > 10 * max(text.kl, 1e-9)
     causes = _CAUSES_WITH_IMAGES if only_images else _CAUSES_EVERYWHERE
+    if not only_images and overall.correlation > 0.9 and abs(overall.slope - 1) > _OTHER_SLOPE:
+        causes = _TEMPERATURE.format(slope=overall.slope) + causes
     where = "prompts with images" if only_images else "the sampled tokens"
     parts = [
         f"{name} prompts: kl {part.kl:.3g}, largest gap {part.logprob_gap_max:.3g} over {part.num_tokens} tokens"

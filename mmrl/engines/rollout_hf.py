@@ -12,11 +12,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import islice
+from pathlib import Path
 
 import torch
 
 from mmrl.batch import PreparedPrompt, build_group_batch
 from mmrl.calls import logged_call
+from mmrl.config import RunConfig
 from mmrl.config.rollout import RolloutConfig
 from mmrl.engines.base import NamedWeights, OnGroup, RolloutStats, SamplingParams
 from mmrl.engines.decoding import ResponseRow, Responses, decode, join
@@ -123,6 +125,16 @@ class HfRollout:
             self._weights_are_whole = True
         self._policy_version = version
 
+    @property
+    def needs_weights(self) -> bool:
+        return not self._weights_are_whole
+
+    def sleep(self) -> None:
+        """Nothing: no cache outlives a `generate`, and the weights are the actor's or on its device by choice."""
+
+    def wake(self) -> None:
+        """Nothing: it never sleeps."""
+
     def close(self) -> None:
         """Lets the model go; one that is shared lives on with the actor."""
         self._policy = None
@@ -227,6 +239,11 @@ class HfRollout:
             policy_version=self._policy_version,
             seed=seed,
         )
+
+
+def build(config: RunConfig, policy: PolicyModel, samples: Sequence[Sample], *, model_folder: str | Path) -> HfRollout:
+    """For `engines.registry`: samples with the actor's own model, whatever the samples."""
+    return HfRollout(policy, config.rollout)
 
 
 def _now(device: torch.device) -> float:

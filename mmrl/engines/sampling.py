@@ -64,10 +64,12 @@ def group_seeds(seed: int, step: int, sample_ids: Sequence[str], num_responses: 
     return seeds
 
 
-def draw_tokens(log_probs: Tensor, params: SamplingParams, seeds: Tensor, position: int) -> tuple[Tensor, Tensor]:
+def draw_tokens(
+    log_probs: Tensor, params: SamplingParams, seeds: Tensor, position: int | Tensor
+) -> tuple[Tensor, Tensor]:
     """Token `position` of each row: ids (B,) int64 and their log-probabilities (B,) float32.
 
-    log_probs: (B, V) float32 after temperature and bans; seeds: (B,) int64.
+    log_probs: (B, V) float32 after temperature and bans; seeds: (B,) int64. position: of all rows, or (B,) int64.
     The log-probabilities are those of `log_probs` itself, before top_k and top_p cut its support: the actor's.
     """
     if params.temperature == 0:
@@ -96,7 +98,7 @@ def truncate(log_probs: Tensor, *, top_k: int = 0, top_p: float = 1.0) -> Tensor
     return torch.full_like(log_probs, -torch.inf).scatter(-1, order, values)
 
 
-def sample_tokens(log_probs: Tensor, seeds: Tensor, position: int) -> Tensor:
+def sample_tokens(log_probs: Tensor, seeds: Tensor, position: int | Tensor) -> Tensor:
     """(B,) int64: one token a row with probability proportional to exp(log_probs), which need not be normalised.
 
     argmax over blocks of log(sum of probabilities) + Gumbel, then argmax within the chosen block of
@@ -112,19 +114,21 @@ def sample_tokens(log_probs: Tensor, seeds: Tensor, position: int) -> Tensor:
     return block * width + (inside + noise[:, num_blocks:]).argmax(-1)
 
 
-def gumbel(seeds: Tensor, first: int, count: int) -> Tensor:
+def gumbel(seeds: Tensor, first: int | Tensor, count: int) -> Tensor:
     """(B, count) float64 standard Gumbel noise from places first..first+count-1 of each row's stream."""
     bits = random_bits(seeds, first, count)
     uniforms = (_shift_right(bits, 12).double() + 0.5) * 2.0**-52
     return -torch.log(-torch.log(uniforms))
 
 
-def random_bits(seeds: Tensor, first: int, count: int) -> Tensor:
+def random_bits(seeds: Tensor, first: int | Tensor, count: int) -> Tensor:
     """(B, count) int64: outputs first..first+count-1 (from 0) of SplitMix64 seeded with each of `seeds` (B,).
 
+    first: of all rows, or (B,) int64.
     Products and sums wrap around, so int64 holds the bits of the algorithm's unsigned words.
     """
-    places = torch.arange(first + 1, first + count + 1, dtype=torch.int64, device=seeds.device)
+    places = torch.arange(1, count + 1, dtype=torch.int64, device=seeds.device)
+    places = places + (first[:, None] if isinstance(first, Tensor) else first)
     words = seeds[:, None] + places * _signed(_GAMMA)
     words = (words ^ _shift_right(words, 30)) * _signed(_MIX_1)
     words = (words ^ _shift_right(words, 27)) * _signed(_MIX_2)

@@ -80,6 +80,10 @@ class PromptProcessor:
             _expand(template_ids, self.image_token_id, [image.num_tokens for image in images]), images
         )
 
+    def short_ids(self, sample: Sample) -> tuple[int, ...]:
+        """Ids of the prompt with one placeholder for each image, for engines that expand them by themselves."""
+        return self._template_ids(sample)
+
     def fill(self, prompt: PreparedPrompt) -> PreparedPrompt:
         """The prompt with the pixels of its images, from the store or from those kept of late."""
         if not prompt.images:

@@ -6,7 +6,7 @@ then builds what the algorithm needs, for the data that was found.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,10 +15,10 @@ from mmrl.batch import PreparedPrompt
 from mmrl.config import RunConfig
 from mmrl.data.images import ImageStore
 from mmrl.engines.actor import HfActor
-from mmrl.engines.base import Actor, Critic, ReferencePolicy, RolloutEngine, Sampler
+from mmrl.engines.base import Actor, Critic, ReferencePolicy, Sampler
 from mmrl.engines.critic import build_critic
 from mmrl.engines.reference import Reference
-from mmrl.engines.registry import rollout_engine_class
+from mmrl.engines.registry import build_rollout
 from mmrl.models.policy import PolicyModel, load_policy
 from mmrl.trainer.resume import ResumePoint
 from mmrl.trainer.snapshot import Snapshots, SnapshotTaker
@@ -39,7 +39,8 @@ class Engines:
     """What a loop drives, wherever it runs.
 
     sync: brings the actor's weights to the rollout engine, as the given version.
-    parts: those of the engines that may have a state of their own for a checkpoint.
+    parts: those of the engines that may have a state of their own for a checkpoint; remote_parts: the names of those
+        that keep and restore theirs in workers.
     snapshots: made from every part of the run that has a state, and the config as the run directory holds it.
     """
 
@@ -51,6 +52,7 @@ class Engines:
     sync: Callable[[int], None]
     parts: Mapping[str, object]
     snapshots: Callable[[Mapping[str, Stateful], bytes], SnapshotTaker]
+    remote_parts: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class InlineSource:
         model = config.model
         if point is not None:
             model = model.model_copy(update={"path": str(point.model_folder)})
+        self._model_path = model.path
         self.policy = load_policy(model, config.data.image, store=store)
 
     def open(self, needs: EngineNeeds, stack: ExitStack) -> Engines:
@@ -97,7 +100,7 @@ class InlineSource:
             idle_steps=config.critic_warmup_steps,
         )
         critic = build_critic(config, policy, self._store) if needs.critic else None
-        rollout: RolloutEngine = rollout_engine_class(config.rollout.engine)(policy, config.rollout)
+        rollout = build_rollout(config, policy, needs.samples, model_folder=self._model_path)
         stack.callback(rollout.close)
         return Engines(
             processor=policy.prompts,

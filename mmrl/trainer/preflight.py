@@ -13,6 +13,7 @@ from typing import Any
 
 from mmrl.config import RunConfig
 from mmrl.data.mixture import as_mixture
+from mmrl.engines.vllm_plan import check_room
 from mmrl.errors import ConfigError
 from mmrl.models.policy import PolicyModel
 from mmrl.rewards.probes import ProbeSummary
@@ -119,6 +120,8 @@ def preflight(config: RunConfig) -> PreflightReport:
     train = fit(data.train, policy.prompts, config.data, what="data.train")
     held_out = fit(data.held_out, policy.prompts, config.data, what="data.eval")
     check_data(config, RunData(train.kept, held_out.kept))
+    if config.rollout.engine == "vllm":
+        check_room(config, policy, [*train.kept, *held_out.kept], on_cpu=device_of(config.model).type == "cpu")
     tried = NO_TRY_OUT
     if config.reward:
         with RewardRunner(config.reward, config.reward_runner) as rewards:

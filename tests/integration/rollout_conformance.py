@@ -16,9 +16,11 @@ from torch import Tensor
 
 from mmrl.batch import build_group_batch
 from mmrl.config.rollout import RolloutConfig
-from mmrl.config.run import ImageConfig, ModelConfig
+from mmrl.config.run import ImageConfig, ModelConfig, RunConfig
 from mmrl.data.images import ImageStore
 from mmrl.engines.base import RolloutEngine, SamplingParams
+from mmrl.engines.rollout_needs import RolloutNeeds
+from mmrl.models.loading import load_prompts
 from mmrl.models.policy import PolicyModel, load_policy, save_policy
 from mmrl.types import ImagePart, ImageRef, Message, Rollout, RolloutGroup, Sample, TextPart
 
@@ -33,7 +35,32 @@ def _make_hf(folder: Path, store: ImageStore, max_batch_rows: int) -> RolloutEng
     return HfRollout(policy, RolloutConfig(max_batch_rows=max_batch_rows), shares_weights=False)
 
 
-ENGINES: dict[str, MakeEngine] = {"hf": _make_hf}
+def _make_vllm(folder: Path, store: ImageStore, max_batch_rows: int) -> RolloutEngine:
+    from mmrl.engines.vllm_build import build_vllm_rollout
+
+    config = vllm_config(folder, max_batch_rows=max_batch_rows)
+    prompts = load_prompts(str(folder), config.data.image, store=store)
+    return build_vllm_rollout(config, prompts, ROOMY, model_folder=folder)
+
+
+ENGINES: dict[str, MakeEngine] = {"hf": _make_hf, "vllm": _make_vllm}
+
+ROOMY = RolloutNeeds(
+    max_prompt_tokens=400, max_images=2, max_image_tokens=128, max_image_pixels=128 * 28**2, max_response_tokens=64
+)
+"""Room for all of `make_samples` and what the tests ask about them."""
+
+
+def vllm_config(folder: Path, **rollout: Any) -> RunConfig:
+    """In float32 on the CPU with a small cache."""
+    return RunConfig.model_validate(
+        {
+            "name": "rollout",
+            "model": {"path": str(folder), "dtype": "float32", "device": "cpu"},
+            "data": {"train": "none"},
+            "rollout": {"engine": "vllm", "kv_cache_gib": 0.1, **rollout},
+        }
+    )
 
 
 def load_cpu_policy(folder: Path, store: ImageStore) -> PolicyModel:

