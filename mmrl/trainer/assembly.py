@@ -15,7 +15,7 @@ from mmrl.models.fingerprint import model_fingerprint
 from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.checkpoints import Checkpointer
-from mmrl.trainer.engines import EngineNeeds, EngineSource, InlineSource
+from mmrl.trainer.engines import EngineNeeds, Engines, EngineSource, InlineSource
 from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.fitting import Fitted, fit, fit_prompts
 from mmrl.trainer.offline import OfflineLoop
@@ -27,6 +27,7 @@ from mmrl.trainer.run_data import RunData, check_data
 from mmrl.trainer.snapshot import SnapshotTaker
 from mmrl.trainer.stages import UserStages
 from mmrl.trainer.state import RandomState, Stateful, stateful
+from mmrl.trainer.unused_parts import freeze_unused_parts
 from mmrl.types import Sample
 
 
@@ -47,11 +48,12 @@ def build_online_loop(
         shaping_parts=[reward.part_name for reward in config.reward if reward.shaping],
     )
     stages = UserStages(config.stages)
+    config = freeze_unused_parts(config, data, say=recorder.say)
     model = _checked_model(config, point)
-    source = engine_source(config, store, point)
-    train, held_out = _fitted(config, source.policy.prompts, data, recorder)
-    prompts = _stream(config, train.kept, config.rollout.prompts_per_step, point)
     with ExitStack() as stack:
+        source = _engine_source(config, store, point, recorder, stack)
+        train, held_out = _fitted(config, source.policy.prompts, data, recorder)
+        prompts = _stream(config, train.kept, config.rollout.prompts_per_step, point)
         engines = source.open(
             EngineNeeds(
                 temperature=config.rollout.temperature,
@@ -63,7 +65,7 @@ def build_online_loop(
         )
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         parts = {**engines.parts, "algorithm": algorithm, "stages": stages, "rewards": rewards}
-        states = _restored(parts, recorder, point)
+        states = _restored(parts, engines, recorder, point)
         if point is None:
             announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         yield OnlineLoop(
@@ -97,15 +99,16 @@ def build_offline_loop(
     functions: Sequence[Callable[..., Any]] = (),
 ) -> Iterator[OfflineLoop]:
     """The SFT loop; a rollout engine is there for evaluation only."""
+    config = freeze_unused_parts(config, data, say=recorder.say)
     model = _checked_model(config, point)
-    source = engine_source(config, store, point)
-    train, held_out = _fitted(config, source.policy.prompts, data, recorder)
-    prompts = _stream(config, train.kept, config.sft.batch_size, point)
     with ExitStack() as stack:
+        source = _engine_source(config, store, point, recorder, stack)
+        train, held_out = _fitted(config, source.policy.prompts, data, recorder)
+        prompts = _stream(config, train.kept, config.sft.batch_size, point)
         needs = EngineNeeds(temperature=1.0, reference=False, critic=False, samples=[*train.kept, *held_out])
         engines = source.open(needs, stack)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
-        states = _restored(engines.parts, recorder, point)
+        states = _restored(engines.parts, engines, recorder, point)
         if point is None:
             announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         yield OfflineLoop(
@@ -122,8 +125,18 @@ def build_offline_loop(
         )
 
 
-def engine_source(config: RunConfig, store: ImageStore, point: ResumePoint | None) -> EngineSource:
-    return InlineSource(config, store, point)
+def _engine_source(
+    config: RunConfig, store: ImageStore, point: ResumePoint | None, recorder: Recorder, stack: ExitStack
+) -> EngineSource:
+    """In this process, or in workers that `stack` ends."""
+    if config.placement.executor == "inline":
+        return InlineSource(config, store, point)
+    from mmrl.cluster.build import build_executor
+    from mmrl.trainer.cluster_engines import ClusterSource
+
+    logs = recorder.writer.attempt_dir / "logs"
+    executor = stack.enter_context(build_executor(config.placement, log_dir=logs, say=recorder.say))
+    return ClusterSource(config, store, point, executor=executor, run_dir=recorder.writer.run_dir)
 
 
 def _checked_model(config: RunConfig, point: ResumePoint | None) -> dict[str, Any]:
@@ -135,12 +148,12 @@ def _checked_model(config: RunConfig, point: ResumePoint | None) -> dict[str, An
 
 
 def _restored(
-    candidates: Mapping[str, object], recorder: Recorder, point: ResumePoint | None
+    candidates: Mapping[str, object], engines: Engines, recorder: Recorder, point: ResumePoint | None
 ) -> Mapping[str, Stateful]:
     """Those of the parts that have a state, and the random numbers; after a resume with the states that they had."""
     parts = stateful({**candidates, "random": RandomState()})
     if point is not None:
-        point.restore(parts, say=recorder.say)
+        point.restore(parts, say=recorder.say, elsewhere=engines.remote_parts)
     return parts
 
 
