@@ -34,9 +34,12 @@ class ValueObjective:
         if self._value_clip is not None:
             assert micro_batch.values is not None, "value clipping needs the values of the update's start"
             before = micro_batch.values.to(values.device)
-            clipped = before + (values - before).clamp(-self._value_clip, self._value_clip)
+            moved = values - before
+            clipped = before + moved.clamp(-self._value_clip, self._value_clip)
             clipped_losses = (clipped - returns).square() / 2
-            metrics.mean("critic/clip_fraction", (clipped_losses > losses).to(mask.dtype))
+            # Where nothing is clipped the two losses still differ by rounding.
+            is_cut_off = (moved.abs() > self._value_clip) & (clipped_losses > losses)
+            metrics.mean("critic/clip_fraction", is_cut_off.to(mask.dtype))
             losses = torch.maximum(losses, clipped_losses)
         loss = (losses * token_weights(mask, "token_mean", self._counts)).sum()
         metrics.part("critic/loss", loss)

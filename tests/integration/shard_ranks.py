@@ -1,4 +1,4 @@
-"""Actor and critic, whole and divided among the ranks of this run, on the same recorded rollouts.
+"""Actor, critic and reference, whole and divided among the ranks of this run, on the same recorded rollouts.
 
     shard_ranks.py SETTINGS.json
 
@@ -11,253 +11,118 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from PIL import Image
-from torch import Tensor, distributed, nn
+from shard_case import (
+    TEMPERATURE,
+    Case,
+    World,
+    gradients,
+    metrics_gap,
+    objective,
+    parameters,
+    relative_gap,
+    rows_gap,
+    second_of,
+)
+from shard_checkpoints import check_disk, resume, save
+from torch import distributed
 
-from mmrl.algorithms import build_algorithm
 from mmrl.algorithms.value_loss import ValueObjective
-from mmrl.batch import GroupBatch
-from mmrl.config.actor import FsdpConfig
-from mmrl.config.algorithm import GrpoConfig, KlConfig
 from mmrl.config.critic import CriticConfig
-from mmrl.config.optim import OptimConfig
-from mmrl.config.run import ImageConfig, ModelConfig, TrainConfig
-from mmrl.data.images import ImageStore
-from mmrl.engines.actor import HfActor
 from mmrl.engines.critic import HfCritic
+from mmrl.engines.finite import NotFiniteError
 from mmrl.engines.reference import Reference
-from mmrl.engines.shard_loading import load_sharded_policy, load_sharded_value_model
-from mmrl.engines.sharding import Ranks, init_ranks
-from mmrl.models.lockstep import whole
-from mmrl.models.policy import PolicyModel, load_policy, named_weights
+from mmrl.engines.sharding import init_ranks
+from mmrl.models.policy import named_weights
 from mmrl.models.value_model import ValueModel
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from models_builders import mixed_batch
-
-TEMPERATURE = 0.8
-LIMIT = 9
-Named = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is compared, and how it is divided.
-
-    prompts: of the four of `mixed_batch`. edges: rank r has prompts edges[r]..edges[r+1]-1 of these.
-    single_tokens: responses are cut to one token on rank 0.
-    """
-
-    name: str
-    family: str = "qwen2_5_vl"
-    model: dict[str, Any] | None = None
-    fsdp: dict[str, Any] | None = None
-    train: dict[str, Any] | None = None
-    optim: dict[str, Any] | None = None
-    prompts: tuple[int, int] = (0, 4)
-    edges: tuple[int, ...] = (0, 2, 4)
-    single_tokens: bool = False
-
-    @property
-    def train_config(self) -> TrainConfig:
-        return TrainConfig.model_validate({"micro_batch_tokens": 90, **(self.train or {})})
-
-    @property
-    def optim_config(self) -> OptimConfig:
-        return OptimConfig.model_validate({"lr": 1e-3, **(self.optim or {})})
-
-
-class World:
-    """This rank, the models' folders and the images."""
-
-    def __init__(self, settings: dict[str, Any], ranks: Ranks) -> None:
-        self.ranks = ranks
-        self.scratch = Path(settings["scratch"])
-        self.models = settings["models"]
-        self.store = ImageStore(self.scratch / f"images-{ranks.world_size}-{ranks.rank}")
-        draw = np.random.default_rng(0)
-        sizes = [(56, 56), (112, 84), (140, 240)]
-        noise = [draw.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
-        self.pictures = [self.store.add(Image.fromarray(pixels)) for pixels in noise]
-
-    def config(self, case: Case) -> ModelConfig:
-        settings = {"path": self.models[case.family], "dtype": "float32", "device": "cpu", **(case.model or {})}
-        return ModelConfig.model_validate(settings)
-
-    def whole_policy(self, case: Case, *, trainable: bool = True) -> PolicyModel:
-        return load_policy(self.config(case), ImageConfig(), store=self.store, trainable=trainable)
-
-    def sharded_policy(self, case: Case, *, trainable: bool = True) -> PolicyModel:
-        return load_sharded_policy(
-            self.config(case),
-            ImageConfig(),
-            store=self.store,
-            fsdp=FsdpConfig.model_validate(case.fsdp or {}),
-            ranks=self.ranks,
-            trainable=trainable,
-        )
-
-    def batch(self, policy: PolicyModel, case: Case) -> GroupBatch:
-        """Recorded: responses with a tool's answer and an empty one, advantages, and logprobs near the policy's."""
-        draw = torch.Generator().manual_seed(3)
-        batch = mixed_batch(policy, self.pictures, limit=LIMIT)
-        if case.single_tokens:
-            batch = _with_single_tokens(batch, case.edges[1])
-        with torch.no_grad():
-            logprobs = policy(batch, temperature=TEMPERATURE).logprobs
-        mask = batch.response_mask
-
-        def noise() -> Tensor:
-            return torch.randn(mask.shape, generator=draw) * mask
-
-        batch = batch.with_(
-            advantages=noise(),
-            old_logprobs=logprobs + 0.2 * noise(),
-            reference_logprobs=logprobs + 0.3 * noise(),
-            sampler_logprobs=logprobs + 0.2 * noise(),
-            values=noise(),
-            returns=noise(),
-        )
-        return batch.select_prompts(*case.prompts)
-
-    def share(self, batch: GroupBatch, case: Case) -> GroupBatch:
-        if self.ranks.world_size == 1:
-            return batch
-        edges = case.edges
-        if len(edges) <= self.ranks.world_size:
-            edges = (*edges, *[edges[-1]] * self.ranks.world_size)
-        return batch.select_prompts(edges[self.ranks.rank], edges[self.ranks.rank + 1])
-
-    def rows(self, batch: GroupBatch, case: Case) -> Tensor:
-        """The rows of this rank's share."""
-        if self.ranks.world_size == 1:
-            return torch.arange(batch.num_rows)
-        edges = (*case.edges, *[case.edges[-1]] * self.ranks.world_size)
-        first, last = edges[self.ranks.rank], edges[self.ranks.rank + 1]
-        return torch.nonzero((batch.prompt_of_row >= first) & (batch.prompt_of_row < last))[:, 0]
-
-
-def objective(batch: GroupBatch) -> Any:
-    config = GrpoConfig(group_size=4, kl=KlConfig(coef=0.05, estimator="k3"), entropy_coef=0.01)
-    return build_algorithm(config).objective(batch, response_limit=LIMIT, first_update=False)
 
 
 def compare_actor(world: World, case: Case) -> dict[str, Any]:
     """Gradient, its norm and metrics, logprobs, and the weights after two updates."""
-    expected, found = (
-        HfActor(policy, case.optim_config, case.train_config, temperature=TEMPERATURE, total_steps=9)
-        for policy in (world.whole_policy(case), world.sharded_policy(case))
-    )
-    batch = world.batch(expected.policy, case)
-    share, rows = world.share(batch, case), world.rows(batch, case)
-    report: dict[str, Any] = {
-        "logprobs": _rows_gap(found.logprobs(share).logprobs, expected.logprobs(batch).logprobs, rows)
-    }
-
-    goal = objective(batch)
-    all_logprobs = expected.compute_gradients(batch, goal)
-    own_logprobs = found.compute_gradients(share, goal)
-    assert all_logprobs is not None
-    assert own_logprobs is not None
-    report["pass_logprobs"] = _rows_gap(own_logprobs, all_logprobs, rows)
-    report["gradient"] = relative_gap(gradients(found.policy), gradients(expected.policy))
-    report["metrics"] = _metrics_gap(found.apply_gradients(), expected.apply_gradients())
-    second = batch.with_(advantages=-batch.advantages)
-    goal = objective(second)
-    for actor, part in ((expected, second), (found, world.share(second, case))):
-        actor.train_step(part, goal)
-    report["weights"] = relative_gap(dict(found.weights()), dict(expected.weights()))
+    expected, actor = world.expected(case), world.actor(world.sharded_policy(case), case)
+    batch, rows = world.batch(case), world.rows(world.batch(case), case)
+    share = world.share(batch, case)
+    report: dict[str, Any] = {"logprobs": rows_gap(actor.logprobs(share).logprobs, expected.logprobs, rows)}
+    pass_logprobs = actor.compute_gradients(share, objective(batch))
+    assert pass_logprobs is not None
+    report["pass_logprobs"] = rows_gap(pass_logprobs, expected.pass_logprobs, rows)
+    report["gradient"] = relative_gap(gradients(actor.policy), expected.gradient)
+    report["metrics"] = metrics_gap(actor.apply_gradients(), expected.metrics)
+    second = second_of(batch)
+    actor.train_step(world.share(second, case), objective(second))
+    report["weights"] = relative_gap(dict(actor.weights()), expected.weights)
     return report
 
 
 def compare_critic(world: World, case: Case) -> dict[str, Any]:
-    torch.manual_seed(5)
-    models = [
-        ValueModel(world.whole_policy(case)),
-        load_sharded_value_model(
-            world.config(case),
-            ImageConfig(),
-            store=world.store,
-            fsdp=FsdpConfig.model_validate(case.fsdp or {}),
-            ranks=world.ranks,
-        ),
-    ]
+    models = [ValueModel(world.whole_policy(case)), world.sharded_value_model(case)]
     expected, found = (
         HfCritic(model, CriticConfig(optim=case.optim_config), case.train_config, total_steps=9) for model in models
     )
-    batch = world.batch(world.whole_policy(case), case)
+    batch = world.batch(case)
     share, rows = world.share(batch, case), world.rows(batch, case)
     metrics = []
     for _ in range(2):
         goal = ValueObjective(batch, value_clip=0.5)
-        metrics.append(_metrics_gap(found.train_step(share, goal), expected.train_step(batch, goal)))
-    report = {"metrics": max(metrics), "values": _rows_gap(found.values(share), expected.values(batch), rows)}
+        metrics.append(metrics_gap(found.train_step(share, goal), expected.train_step(batch, goal)))
+    report = {"metrics": max(metrics), "values": rows_gap(found.values(share), expected.values(batch), rows)}
     report["weights"] = relative_gap(parameters(found.model), parameters(expected.model))
     return report
 
 
 def compare_reference(world: World, case: Case) -> dict[str, Any]:
     policies = (world.whole_policy(case, trainable=False), world.sharded_policy(case, trainable=False))
-    batch = world.batch(policies[0], case)
+    batch = world.batch(case)
     expected, found = (Reference(policy, case.train_config, temperature=TEMPERATURE) for policy in policies)
     rows = world.rows(batch, case)
-    gaps = [_rows_gap(found.logprobs(world.share(batch, case)), expected.logprobs(batch), rows) for _ in range(2)]
+    gaps = [rows_gap(found.logprobs(world.share(batch, case)), expected.logprobs(batch), rows) for _ in range(2)]
     return {"logprobs": max(gaps)}
 
 
-def gradients(model: nn.Module) -> Named:
-    return {name: _whole(weight.grad) for name, weight in model.named_parameters() if weight.grad is not None}
+def compare_weights(world: World, case: Case) -> dict[str, Any]:
+    """Every weight, by the name of a checkpoint, each once."""
+    expected = dict(named_weights(world.whole_policy(case)))
+    found = dict(named_weights(world.sharded_policy(case)))
+    return {"names": float(list(found) != list(expected)), "weights": relative_gap(found, expected)}
 
 
-def parameters(model: nn.Module) -> Named:
-    return {name: _whole(weight.detach()) for name, weight in model.named_parameters()}
-
-
-def relative_gap(found: Named, expected: Named) -> float:
-    """Of the 2-norms over all tensors together; infinite where the names differ."""
-    if found.keys() != expected.keys():
-        return float("inf")
-    gap = sum(float((found[name] - tensor).double().square().sum()) for name, tensor in expected.items())
-    return (gap / max(sum(float(tensor.double().square().sum()) for tensor in expected.values()), 1e-30)) ** 0.5
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    return whole(tensor, torch.device("cpu"))
-
-
-def _rows_gap(mine: Tensor, all_rows: Tensor, rows: Tensor) -> float:
-    expected = all_rows[rows, : mine.shape[1]]
-    return float((mine - expected).abs().max()) if mine.numel() else 0.0
-
-
-def _metrics_gap(found: dict[str, float], expected: dict[str, float]) -> float:
-    """Of metrics that do not depend on how rows are divided."""
-    same = {name for name in expected if name not in ("num_micro_batches", "padding_share", "flops", "num_tokens")}
-    if found.keys() != expected.keys():
-        return float("inf")
-    return max(abs(found[name] - expected[name]) / max(abs(expected[name]), 1e-3) for name in same)
-
-
-def _with_single_tokens(batch: GroupBatch, num_prompts: int) -> GroupBatch:
-    """Responses to the first prompts have one token at most."""
-    short = batch.prompt_of_row < num_prompts
-    mask = batch.response_mask.clone()
-    mask[short, 1:] = 0
-    lengths = torch.where(short, batch.response_lengths.clamp(max=1), batch.response_lengths)
-    return batch.with_(response_mask=mask, response_lengths=lengths)
+def compare_faults(world: World, case: Case) -> dict[str, Any]:
+    """A number that is not finite on the last rank only: every rank raises the same, and no weight moves."""
+    actor = world.actor(world.sharded_policy(case), case)
+    batch = world.batch(case)
+    before = {name: weight.clone() for name, weight in actor.weights()}
+    report: dict[str, Any] = {}
+    for name, poison in {"loss": float("nan"), "gradient": 1e38}.items():
+        advantages = batch.advantages
+        assert advantages is not None
+        of_last = (batch.prompt_of_row == batch.prompt_of_row[-1])[:, None] & (batch.response_mask > 0)
+        poisoned = batch.with_(advantages=advantages.masked_fill(of_last, poison))
+        try:
+            actor.train_step(world.share(poisoned, case), objective(poisoned))
+            messages = ["no error"]
+        except NotFiniteError as error:
+            messages = [str(error)]
+        told = [one for rank in world.ranks.gather(messages) for one in rank]
+        report[f"{name}_message"] = told[0]
+        report[f"{name}_differ"] = float(len(set(told)) != 1)
+    report["moved"] = relative_gap(dict(actor.weights()), before)
+    actor.train_step(world.share(batch, case), objective(batch))
+    report["goes_on"] = float(relative_gap(dict(actor.weights()), before) == 0)
+    return report
 
 
 COMPARISONS: dict[str, Callable[[World, Case], dict[str, Any]]] = {
     "actor": compare_actor,
     "critic": compare_critic,
     "reference": compare_reference,
+    "weights": compare_weights,
+    "faults": compare_faults,
+    "save": save,
+    "resume": resume,
+    "disk": check_disk,
 }
 
 
@@ -265,25 +130,30 @@ def worst(reports: Iterable[dict[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     for report in reports:
         for name, value in report.items():
-            merged[name] = max(value, merged.get(name, value))
+            merged[name] = value if isinstance(value, str) else max(value, merged.get(name, value))
     return merged
 
 
-def main(settings_file: str, checks: Sequence[Callable[[World], dict[str, Any]]] = ()) -> None:
+def main(settings_file: str) -> None:
     settings = json.loads(Path(settings_file).read_text())
+    import faulthandler
+
+    faulthandler.dump_traceback_later(100, exit=False)
     ranks = init_ranks("cpu", timeout_s=60)
     world = World(settings, ranks)
     report: dict[str, Any] = {}
     for entry in settings["cases"]:
         kind = entry.pop("kind", "actor")
         case = Case(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
+        t0 = __import__("time").time()
         try:
             report[case.name] = worst(ranks.gather(COMPARISONS[kind](world, case)))
         except Exception:
             traceback.print_exc()
             raise SystemExit(1) from None
-    if ranks.rank == 0:
-        (world.scratch / f"report-{ranks.world_size}.json").write_text(json.dumps(report, indent=1))
+        report[case.name]["time"] = __import__("time").time() - t0
+        if ranks.rank == 0:
+            (world.scratch / f"report-{ranks.world_size}.json").write_text(json.dumps(report, indent=1))
     distributed.destroy_process_group()
 
 
