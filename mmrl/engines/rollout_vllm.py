@@ -34,6 +34,8 @@ from mmrl.types import RolloutGroup, Sample
 
 logger = logging.getLogger(__name__)
 
+_HEAD = "lm_head.weight"
+
 NEUTRAL = {"presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "min_p": 0.0, "min_tokens": 0}
 """What a checkpoint's generation_config.json may set otherwise, which never counts here."""
 
@@ -58,8 +60,7 @@ class VllmRollout:
         self._weights_are_whole = True
         self._draws = llm.collective_rpc(_find_draws)[0]
         self._logged: set[SamplingParams] = set()
-        names = checkpoint_names(skeleton.hf)
-        self._shapes = {names[name]: weight.shape for name, weight in skeleton.hf.named_parameters()}
+        self._shapes = _shapes_of_weights(skeleton, has_own_head=llm.collective_rpc(_has_own_head)[0])
 
     @property
     def policy_version(self) -> int:
@@ -242,7 +243,8 @@ class _Run:
     def step(self) -> None:
         """One pass of vLLM, and the groups that are finished with it handed on."""
         started = time.perf_counter()
-        outputs = self._llm.llm_engine.step()
+        with vllm_process.uncompiled():
+            outputs = self._llm.llm_engine.step()
         seconds = time.perf_counter() - started
         counts = self._draws.take_counts()
         self.num_steps += counts.steps
@@ -268,6 +270,24 @@ class _Run:
         del self._places[output.request_id], self._engine_ids[output.request_id]
         if group.is_finished and self._on_group is not None:
             self._on_group(group.finished)
+
+
+def _shapes_of_weights(skeleton: PolicyModel, *, has_own_head: bool) -> dict[str, torch.Size]:
+    """Checkpoint names and shapes of the weights that an update must bring.
+
+    A checkpoint may hold a head of its own although its configuration ties it to the embeddings. Then transformers and
+    vLLM both take the head from the checkpoint, and only the skeleton, which has seen no weights, is tied.
+    """
+    names = checkpoint_names(skeleton.hf)
+    shapes = {names[name]: weight.shape for name, weight in skeleton.hf.named_parameters()}
+    if has_own_head:
+        shapes.setdefault(_HEAD, skeleton.hf.get_output_embeddings().weight.shape)
+    return shapes
+
+
+def _has_own_head(worker: Any) -> bool:
+    """Runs in vLLM's worker. A tied head is named once, as the embeddings."""
+    return any(name.endswith(_HEAD) for name, _ in worker.model_runner.get_model().named_parameters())
 
 
 def _find_draws(worker: Any) -> Any:

@@ -11,7 +11,8 @@ import gc
 import os
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -90,6 +91,7 @@ def stop(llm: Any) -> None:
     gc.collect()
 
 
+@cache
 def on_cpu() -> bool:
     """Whether vLLM computes on the CPU here."""
     import_vllm()
@@ -100,6 +102,12 @@ def can_sleep() -> bool:
     """Whether vLLM can give device memory back here."""
     import_vllm()
     return bool(import_module("vllm.platforms").current_platform.is_sleep_mode_available())
+
+
+def uncompiled() -> AbstractContextManager[Any]:
+    """On the CPU, where models run eagerly, vLLM still compiles a helper that ranks tokens, which nobody asks for; it
+    takes seconds and a C++ compiler."""
+    return torch.compiler.set_stance("force_eager") if on_cpu() else nullcontext()
 
 
 def describe() -> str:

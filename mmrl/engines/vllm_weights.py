@@ -35,8 +35,8 @@ def update_engine(llm: Any, weights: NamedWeights, expected: Mapping[str, torch.
         shown = ", ".join(stale[:_SHOWN]) + (f" and {len(stale) - _SHOWN} more" if len(stale) > _SHOWN else "")
         raise ModelError(
             f"weight update: {len(stale)} parameters of vllm kept their old values, since no weight of the checkpoint "
-            f"is theirs: {shown}. A head of its own in a checkpoint whose config.json ties it to the embeddings does "
-            "this: set tie_word_embeddings to false there, or remove lm_head.weight"
+            f"is theirs: {shown}. This version of vllm builds the model otherwise than the actor; use one that mmrl "
+            "was tested with (0.32, 0.33), or rollout.engine: hf"
         )
 
 

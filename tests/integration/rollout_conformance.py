@@ -59,6 +59,7 @@ def vllm_config(folder: Path, **rollout: Any) -> RunConfig:
             "model": {"path": str(folder), "dtype": "float32", "device": "cpu"},
             "data": {"train": "none"},
             "rollout": {"engine": "vllm", "kv_cache_gib": 0.1, **rollout},
+            "placement": {"executor": "ray", "pools": {"main": {"workers": rollout.get("tensor_parallel", 1)}}},
         }
     )
 

@@ -112,9 +112,10 @@ def test_o12_ids_are_those_that_were_sampled_not_those_of_the_text(
     groups = engine.generate(samples, params(16), num_responses=32, seed=6, step=0)
     view = view_of_actor(actor, groups, 1.0)
     assert view.largest_gap < 1e-5
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    encoded = [tuple(actor.prompts.tokenizer.encode(one.text, add_special_tokens=False)) for one in rollouts]
-    assert any(len(ids) < len(one.token_ids) - 1 for ids, one in zip(encoded, rollouts, strict=True))
+    ends = actor.prompts.end_token_ids
+    said = [tuple(one.token_ids) for group in groups for one in group.rollouts if not ends & set(one.token_ids)]
+    encoded = [actor.prompts.tokenizer.encode(actor.prompts.decode(ids), add_special_tokens=False) for ids in said]
+    assert any(len(again) < len(ids) for again, ids in zip(encoded, said, strict=True))
 
 
 def test_o10_the_settings_that_hold_are_logged_once(
@@ -155,20 +156,19 @@ def test_o03_the_head_is_right_after_every_update_tied_or_not(
         engine.close()
 
 
-def test_o03_a_head_of_its_own_in_a_tied_checkpoint_is_refused_with_what_to_do(
-    tiny_model, image_store: ImageStore, tmp_path: Path
+def test_o03_a_head_of_its_own_in_a_tied_checkpoint_is_updated_too(
+    tiny_model, image_store: ImageStore, samples: list[Sample], tmp_path: Path
 ) -> None:
-    """vLLM loads such a head and unties it in silence; the actor ties it. No update could reach it."""
-    policy = load_cpu_policy(tiny_model("qwen2_5_vl"), image_store)
-    save_policy(policy, tmp_path / "model")
+    """Transformers and vLLM both take it from the checkpoint, whatever the configuration says."""
+    save_policy(load_cpu_policy(tiny_model("qwen2_5_vl"), image_store), tmp_path / "model")
     settings = json.loads((tmp_path / "model" / "config.json").read_text())
     settings["tie_word_embeddings"] = settings["text_config"]["tie_word_embeddings"] = True
     (tmp_path / "model" / "config.json").write_text(json.dumps(settings))
     engine = ENGINES["vllm"](tmp_path / "model", image_store, 8)
     try:
-        tied = load_cpu_policy(tmp_path / "model", image_store)
-        with pytest.raises(ModelError, match=r"lm_head.weight.*set tie_word_embeddings to false"):
-            engine.update_weights(named_weights(tied), 1)
+        policy = load_cpu_policy(tmp_path / "model", image_store)
+        assert any(name == "lm_head.weight" for name, _ in named_weights(policy))
+        assert sync_gap(engine, perturb(policy), samples) < 1e-5
     finally:
         engine.close()
 
@@ -353,9 +353,7 @@ def test_sampling_in_bfloat16_agrees_with_an_actor_in_bfloat16_to_its_rounding(
 def test_tensor_parallel_needs_processes(folder: Path, image_store: ImageStore) -> None:
     config = vllm_config(folder, tensor_parallel=2)
     prompts = load_prompts(str(folder), config.data.image, store=image_store)
-    with pytest.raises(
-        ConfigError, match=r"2 processes share an engine, and there is one; use placement"
-    ):
+    with pytest.raises(ConfigError, match=r"2 processes share an engine, and there is one; use placement"):
         build_vllm_rollout(config, prompts, ROOMY, model_folder=folder)
     config = vllm_config(folder)
     with pytest.raises(ConfigError, match=r"torch.distributed is .*initialised, and not set are: RANK, WORLD_SIZE"):
