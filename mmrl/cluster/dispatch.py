@@ -73,7 +73,7 @@ def dispatch(how: str | Dispatch, *, concurrent: bool = False) -> Callable[[Meth
 
     Raises ValueError for a name that is none.
     """
-    mark = MethodMark(how if isinstance(how, Dispatch) else _named(how), concurrent)
+    mark = MethodMark(how if isinstance(how, Dispatch) else named_dispatch(how), concurrent)
 
     def add_mark(method: MethodT) -> MethodT:
         method.__mmrl_dispatch__ = mark  # type: ignore[attr-defined]
@@ -93,7 +93,8 @@ def marked_methods(worker_class: type) -> dict[str, MethodMark]:
     return marks
 
 
-def _named(name: str) -> Dispatch:
+def named_dispatch(name: str) -> Dispatch:
+    """The dispatch of a name of the table above. Raises ValueError for a name that is none."""
     from mmrl.cluster.sharding import Shard
 
     if name == "shard":

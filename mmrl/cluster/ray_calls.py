@@ -30,6 +30,7 @@ from mmrl.errors import MmrlError, RunFailedError
 _TICK_S = 0.5
 _GRACE_S = 1.0
 """How long others may take to say what happened to them, once one has failed: the cause may come after its effect."""
+_GRACE_LOOK_S = 0.02
 
 
 @dataclass(eq=False)
@@ -108,10 +109,14 @@ class Watch:
     def look(self, wait_s: float) -> None:
         """Takes what has been answered, waiting `wait_s` for the next answer where there is none yet."""
         with self._lock:
+            waiting = list(self._waiting())
+        if waiting and wait_s > 0:  # other threads may start calls meanwhile
+            ray.wait(waiting, num_returns=1, timeout=wait_s, fetch_local=False)
+        with self._lock:
             if self.ended_by is not None or self.closed:
                 return
             try:
-                failed = self._take_answers(wait_s)
+                failed = self._take_answers()
                 if failed is not None:
                     self._fail(*failed)
                 self._session.check()
@@ -121,14 +126,12 @@ class Watch:
                 raise
             self._calls = [call for call in self._calls if call.waiting]
 
-    def _take_answers(self, wait_s: float) -> tuple[RayCall, Failure | Loss] | None:
-        """The first call that came back with trouble."""
+    def _take_answers(self) -> tuple[RayCall, Failure | Loss] | None:
+        """Takes what is there. The first call that came back with trouble."""
         waiting = self._waiting()
         if not waiting:
             return None
-        ready, _ = ray.wait(list(waiting), num_returns=1, timeout=wait_s, fetch_local=False)
-        if ready:
-            ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0, fetch_local=False)
+        ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0, fetch_local=False)
         troubles = [(waiting[ref][0], self._take(ref, *waiting[ref])) for ref in ready]
         return next(((call, trouble) for call, trouble in troubles if trouble is not None), None)
 
@@ -170,8 +173,9 @@ class Watch:
             elif not call.waiting:
                 break
             else:
-                more = self._take_answers(0.05)
+                more = self._take_answers()
                 troubles += [more[1]] if more is not None else []
+                time.sleep(_GRACE_LOOK_S)
         return troubles
 
     def _dead(self) -> Loss | None:

@@ -72,5 +72,5 @@ class RayHost:
 
 def start_host(options: Mapping[str, Any]) -> Any:
     """A handle to a new worker process, placed and equipped as Ray's actor options say."""
-    actor_class = ray.remote(concurrency_groups={CONCURRENT: 1, WATCH: 1})(RayHost)
-    return actor_class.options(max_restarts=0, max_task_retries=0, **options).remote()  # type: ignore[attr-defined]
+    decorate: Any = ray.remote(concurrency_groups={CONCURRENT: 1, WATCH: 1})  # type: ignore[call-overload]
+    return decorate(RayHost).options(max_restarts=0, max_task_retries=0, **options).remote()

@@ -15,6 +15,8 @@ from mmrl.cluster.worker_log import last_lines
 from mmrl.errors import RunFailedError
 
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
+_LONGEST_LINE = 300
+_SHOWN_LINES = 20
 _EXIT_CODE = re.compile(r"exit code (\d+)")
 
 
@@ -31,13 +33,13 @@ class Loss:
 def loss_error(loss: Loss, failures: Sequence[Failure] = ()) -> RunFailedError:
     """Names the worker, how it ended and its last words. failures: what its siblings said to it."""
     place, log = loss.pool.places[loss.rank], loss.pool.log(loss.rank)
-    lines = last_lines(log)
+    lines = last_lines(log, 200)
     parts = [
         f"rank {loss.rank} of pool {loss.pool.name!r} (pid {place.pid} on {place.address}) died in {loss.call}: "
         f"{_how(loss.error, lines)}"
     ]
     parts += [f"then {failure.where} raised {failure.kind}: {_first_line(failure.message)}" for failure in failures]
-    said = [f"    {line}" for line in lines] or ["    (nothing)"]
+    said = [f"    {line[:_LONGEST_LINE]}" for line in lines[-_SHOWN_LINES:]] or ["    (nothing)"]
     return RunFailedError("\n".join([*parts, f"the last that it wrote ({log}):", *said]))
 
 

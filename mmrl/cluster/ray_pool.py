@@ -109,9 +109,7 @@ def _settle(pool: RayPool, config: PoolConfig, session: RaySession, *, start_by:
     order = _rank_order(places)
     pool.actors = [pool.actors[index] for index in order]
     pool.places = [places[index] for index in order]
-    for rank, place in enumerate(pool.places):
-        if pool.is_here(rank):
-            session.guard(place.pid)
+    session.guard()
     pool.contexts = _contexts(pool.name, pool.places, config)
     address = pool.places[0].address
     (port,) = _wait([pool.actors[0].free_port.remote(address)], pool.name, start_by)

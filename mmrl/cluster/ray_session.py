@@ -17,10 +17,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 import ray
 from ray._private import ray_constants
+from ray._private import worker as ray_worker
+from ray._private.node import Node
 
 from mmrl.cluster import watchdog
 from mmrl.cluster.worker_log import last_lines
@@ -55,13 +58,16 @@ _OWN_ENVIRONMENT = {
 class RaySession:
     """A connection to Ray. folder: where a Ray started here keeps its files; None for a cluster that was joined.
 
-    processes: those of a Ray started here, by name. node_id: the node that the controller runs on.
+    roots: the processes of a Ray started here that are the controller's own children. node_id: the node that the
+    controller runs on.
     """
 
     address: str
     node_id: str
     folder: Path | None = None
-    processes: dict[str, list[psutil.Process]] = field(default_factory=dict)
+    roots: list[psutil.Process] = field(default_factory=list)
+    _heads: dict[int, str] = field(default_factory=dict)
+    _all: dict[int, psutil.Process] = field(default_factory=dict)
     _watchdog: subprocess.Popen[str] | None = None
     _checked_at: float = 0.0
     _missed: int = 0
@@ -70,10 +76,19 @@ class RaySession:
     def is_own(self) -> bool:
         return self.folder is not None
 
-    def guard(self, pid: int) -> None:
-        """The process is killed with all below it if the controller is."""
-        with contextlib.suppress(psutil.Error):
-            self._tell_watchdog(f"kill {pid} {psutil.Process(pid).create_time()}")
+    def guard(self) -> None:
+        """Takes note of all processes that Ray has started so far: none of them outlives the controller.
+
+        What a process has started cannot be found any more when it is gone itself.
+        """
+        for root in self.roots:
+            with contextlib.suppress(psutil.Error):
+                for process in (root, *root.children(recursive=True)):
+                    if process.pid not in self._all:
+                        self._all[process.pid] = process
+                        self._tell_watchdog(f"kill {process.pid} {process.create_time()}")
+                if root.name() in _HEAD_PROCESSES:
+                    self._heads[root.pid] = root.name()
 
     def check(self, *, now: bool = False) -> None:
         """Raises RunFailedError where Ray's head is gone. Looks once a second at most, unless it must be known now."""
@@ -85,8 +100,7 @@ class RaySession:
             raise RunFailedError(f"{lost}; the workers have been ended")
 
     def _lost_process(self) -> str | None:
-        heads = [(name, process.pid) for name in _HEAD_PROCESSES for process in self.processes.get(name, [])]
-        for name, pid in heads:
+        for pid, name in self._heads.items():
             if not watchdog.is_running(pid):
                 return f"Ray's head has stopped: its process {name} (pid {pid}) is gone{self._last_words(name)}"
         return None
@@ -112,11 +126,11 @@ class RaySession:
         """Ends a Ray that was started here, or leaves the cluster. Again does nothing."""
         if self._watchdog is None and self.is_own:
             return
-        running = [process for processes in self.processes.values() for process in processes]
-        if self.is_own and any(not watchdog.is_running(process.pid) for process in running):
-            _kill(running)  # Ray's own shutdown asks the head, and would wait for it
+        processes = list(self._all.values())
+        if self.is_own and not all(watchdog.is_running(pid) for pid in self._heads):
+            _kill(processes)  # Ray's own shutdown asks the head, and would wait for it
         _shut_down()
-        _kill(running)
+        _kill(processes)
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
         self._tell_watchdog("done")
@@ -141,11 +155,11 @@ def open_session(placement: PlacementConfig, *, num_cpus: int) -> RaySession:
             "this process is connected to Ray already, which a run would have to share and end; call ray.shutdown() "
             "before, and set placement.address to the cluster to be used"
         )
-    with _signals_kept():
+    with _signals_kept(), _no_messages():
         if placement.address is not None:
             with _environment(_ENVIRONMENT):
                 return _join(placement.address)
-        with _environment(_ENVIRONMENT | _OWN_ENVIRONMENT), _loopback_only():
+        with _environment(_ENVIRONMENT | _OWN_ENVIRONMENT), _loopback_only(), _needed_processes_only():
             return _start(placement, num_cpus)
 
 
@@ -154,9 +168,9 @@ def _start(placement: PlacementConfig, num_cpus: int) -> RaySession:
     guard = _start_watchdog()
     session = RaySession("", "", folder, _watchdog=guard)
     session._tell_watchdog(f"remove {folder}")
-    before = {child.pid for child in psutil.Process().children()}
+    before = {child.pid for child in psutil.Process().children()}  # the watchdog among them
     try:
-        context = ray.init(
+        ray.init(
             address="local",
             num_cpus=num_cpus,
             include_dashboard=False,
@@ -167,36 +181,35 @@ def _start(placement: PlacementConfig, num_cpus: int) -> RaySession:
             _temp_dir=str(folder),
         )
     except Exception as error:
-        session.processes = _new_children(before)
+        session.roots = _new_children(before)
+        session.guard()
         session.close()
         raise RunFailedError(f"Ray did not start on this machine: {error}") from error
-    session.processes = _new_children(before)
-    for processes in session.processes.values():
-        for process in processes:
-            session.guard(process.pid)
-    session.address = str(context.address_info["gcs_address"])
-    session.node_id = ray.get_runtime_context().get_node_id()
+    session.roots = _new_children(before)
+    session.guard()
+    session.address, session.node_id = _whereabouts()
     return session
 
 
 def _join(address: str) -> RaySession:
     try:
-        context = ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace=None)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, namespace=None)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ConfigError(
             f"placement.address: there is no Ray cluster to join at {address!r}: {error}; start one with `ray start "
             "--head`, give HOST:PORT of its head, or leave the address out to have a Ray for this run alone"
         ) from error
-    return RaySession(str(context.address_info["gcs_address"]), ray.get_runtime_context().get_node_id())
+    return RaySession(*_whereabouts())
 
 
-def _new_children(before: set[int]) -> dict[str, list[psutil.Process]]:
-    found: dict[str, list[psutil.Process]] = {}
-    for child in psutil.Process().children():
-        if child.pid not in before:
-            with contextlib.suppress(psutil.Error):
-                found.setdefault(child.name(), []).append(child)
-    return found
+def _whereabouts() -> tuple[str, str]:
+    """Address of the head and id of this node."""
+    context = ray.get_runtime_context()
+    return context.gcs_address, context.get_node_id()
+
+
+def _new_children(before: set[int]) -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if child.pid not in before]
 
 
 def _start_watchdog() -> subprocess.Popen[str]:
@@ -244,6 +257,26 @@ def _loopback_only() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def _needed_processes_only() -> Iterator[None]:
+    """Without what Ray starts for growing clusters, for browsers and for printing logs: it would take four seconds of a
+    core at the start and two at the end."""
+    with contextlib.ExitStack() as stack:
+        for name in ("start_monitor", "start_log_monitor", "start_api_server"):
+            stack.enter_context(patch.object(Node, name, _do_nothing))
+        yield
+
+
+@contextlib.contextmanager
+def _no_messages() -> Iterator[None]:
+    """Ray prints to stdout that a worker died, which belongs to the data of commands; the run says it, with more."""
+    with patch.object(ray_worker, "listen_error_messages", _do_nothing):
+        yield
+
+
+def _do_nothing(*_: object, **__: object) -> None: ...
 
 
 @contextlib.contextmanager

@@ -43,10 +43,6 @@ def own_cost(item: Any) -> float:
     return float(len(item)) if hasattr(item, "__len__") else 1.0
 
 
-def _unused(*_: Any, **__: Any) -> Any:
-    raise TypeError("a Shard divides in `plan`, which knows where each item went")
-
-
 @dataclass(frozen=True)
 class Shard(Dispatch):
     """Lists and tuples among the arguments are divided alike, so all must be of one length; the rest goes to every
@@ -54,11 +50,12 @@ class Shard(Dispatch):
     part in what all must do together.
 
     The method returns a list with a result an item, or None; the group returns them in the order of the items, or None.
-    cost: what an item weighs; the first divided argument decides. By default `own_cost`.
+    cost: what an item weighs; the first divided argument decides. By default `own_cost`. `plan` does it all, since
+    only it knows where each item went; split and join are not used.
     """
 
-    split: Callable[..., Sequence[Arguments | None]] = field(default=_unused, repr=False)
-    join: Callable[[list[Any]], Any] = field(default=_unused, repr=False)
+    split: Callable[..., Sequence[Arguments | None]] = field(default=tuple, init=False, repr=False)
+    join: Callable[[list[Any]], Any] = field(default=list, init=False, repr=False)
     cost: Cost = own_cost
 
     def plan(self, num_workers: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Plan:

@@ -83,8 +83,8 @@ def main() -> None:
     for line in _lines_until_alone():
         word, *rest = line.split(" ", 1)
         if word == "kill":
-            pid, created = rest[0].split()
-            processes.append((int(pid), float(created)))
+            number, since = rest[0].split()
+            processes.append((int(number), float(since)))
         elif word == "remove":
             folders.append(rest[0])
         elif word == "done":

@@ -3,11 +3,15 @@ from pathlib import Path
 
 import pytest
 
+from mmrl.cluster import build_executor, dispatch
+from mmrl.cluster.dispatch import marked_methods
 from mmrl.config import RunConfig
+from mmrl.config.placement import PlacementConfig
 from mmrl.config.run import StageConfig
 from mmrl.errors import ConfigError, NotFoundError, RunFailedError
 from mmrl.trainer.stages import StageContext, UserStages
 from mmrl.types import Message, RewardPart, RewardResult, Rollout, RolloutGroup, Sample, ScoredGroup, TextPart
+from mmrl.user_stage import StageAnswer, worker_class_of
 
 CONFIG = RunConfig.model_validate(
     {"name": "x", "model": {"path": "m"}, "data": {"train": "d"}, "reward": [{"type": "exact"}]}
@@ -112,3 +116,84 @@ def test_a_reward_cannot_go_missing_after_the_filter(tmp_path: Path):
 
     with pytest.raises(RunFailedError, match="let the stage follow `reward`"):
         UserStages([config])("filter", [scored_group("forbidden")], StageContext(CONFIG, 1))
+
+
+SHARDED = '''
+from mmrl.cluster import dispatch
+
+
+class Stage:
+    """Keeps the groups of even length, on all workers of its pool, and counts the calls."""
+
+    def __init__(self, worker, mark="."):
+        self.worker, self.mark, self.calls = worker, mark, 0
+
+    @dispatch("shard")
+    def __call__(self, groups, context):
+        self.calls += 1
+        context.metrics["stage/seen"] = float(len(groups))
+        context.metrics["stage/pool_size"] = float(self.worker.num_workers)
+        return groups
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"]
+'''
+
+
+def test_a_stage_of_a_pool_is_a_worker_group_with_its_own_dispatch_metrics_and_state(tmp_path: Path):
+    config = StageConfig(after="reward", path=str(stage_file(tmp_path, SHARDED)), name="Stage", pool="main")
+    with build_executor(PlacementConfig(), log_dir=None) as executor:
+        placed = UserStages([config], executor=executor)
+        context = StageContext(CONFIG, 1)
+        groups = [scored_group("a"), scored_group("b")]
+
+        assert placed("reward", groups, context) == groups
+        assert placed("filter", groups, context) == groups
+
+        assert context.metrics == {"stage/seen": 2.0, "stage/pool_size": 1.0}
+        state = placed.state_dict()
+        assert state == {"reward/0/Stage": {"workers": [{"calls": 1}]}}
+        placed.load_state_dict({"reward/0/Stage": {"workers": [{"calls": 7}]}})
+        assert placed.state_dict() == {"reward/0/Stage": {"workers": [{"calls": 7}]}}
+
+
+def test_a_stage_of_a_pool_without_a_dispatch_runs_on_rank_zero_and_fails_as_elsewhere(tmp_path: Path):
+    path = stage_file(tmp_path, "class Stage:\n    def __call__(self, data, context):\n        return 1 / 0\n")
+    config = StageConfig(after="reward", path=str(path), name="Stage", pool="main")
+    with build_executor(PlacementConfig(), log_dir=None) as executor:
+        placed = UserStages([config], executor=executor)
+        with pytest.raises(RunFailedError, match=r"stage 'Stage' \(after reward\) raised ZeroDivisionError at step 7"):
+            placed("reward", [], StageContext(CONFIG, 7))
+    assert placed.state_dict() == {}
+
+
+def test_a_stage_of_a_pool_is_checked_without_being_built_where_there_is_no_executor(tmp_path: Path):
+    source = "class Stage:\n    def __init__(self, words):\n        raise SystemExit\n    def __call__(self, d, c): ..."
+    path = stage_file(tmp_path, source)
+    config = StageConfig(after="reward", path=str(path), name="Stage", pool="main", arguments={"words": []})
+
+    UserStages([config])
+    with pytest.raises(ConfigError, match="Stage does not take these arguments"):
+        UserStages([config.model_copy(update={"arguments": {}})])
+    with pytest.raises(ConfigError, match="has no class 'Other'"):
+        UserStages([config.model_copy(update={"name": "Other"})])
+
+
+def test_metrics_of_workers_that_divided_the_data_are_added_up_and_else_taken_from_the_first():
+    class Sharded:
+        @dispatch("shard")
+        def __call__(self, groups, context): ...
+
+    class Everywhere:
+        @dispatch("broadcast_rank_zero")
+        def __call__(self, groups, context): ...
+
+    answers = [StageAnswer([rank], {"seen": rank + 1.0}) for rank in range(3)]
+    expected = {Sharded: StageAnswer([0, 1, 2], {"seen": 6.0}), Everywhere: StageAnswer([0], {"seen": 1.0})}
+    for stage_class, answer in expected.items():
+        mark = marked_methods(worker_class_of(stage_class))["__call__"]
+        plan = mark.dispatch.plan(3, ([10, 20, 30], StageContext(CONFIG, 1)), {})
+        assert plan.join(answers) == answer
