@@ -31,13 +31,14 @@ class PolicyJob:
 
     roles: those of actor, reference, critic and rollout that live in the pool, as far as the run needs them.
     model_folder: the weights to begin with; the config's own, or after a resume those of the checkpoint.
-    checkpoint: the folder to go on from, or None. temperature: of sampling.
+    policy_version: of these weights. checkpoint: the folder to go on from, or None. temperature: of sampling.
     needs: what sampling must have room for.
     """
 
     config: RunConfig
     roles: frozenset[RoleName]
     model_folder: Path
+    policy_version: int
     checkpoint: Path | None
     store_root: Path
     temperature: float
@@ -125,13 +126,16 @@ def _rollout(job: PolicyJob, store: ImageStore, policy: PolicyModel | None) -> R
     """policy: the actor's, where it lives in the same process."""
     config, folder = job.config, job.model_folder
     if config.rollout.engine == "vllm":
-        from mmrl.engines.rollout_vllm import build_vllm_rollout
+        from mmrl.engines.vllm_build import build_vllm_rollout
 
         prompts = load_prompts(str(folder), config.data.image, store=store)
-        return build_vllm_rollout(config, prompts, job.needs, model_folder=folder, distributed=True)
+        version = job.policy_version
+        return build_vllm_rollout(
+            config, prompts, job.needs, model_folder=folder, distributed=True, policy_version=version
+        )
     if policy is not None and policy.lockstep is None:
-        return HfRollout(policy, config.rollout)
+        return HfRollout(policy, config.rollout, policy_version=job.policy_version)
     # Ranks sample different prompts for different numbers of steps, which sharded layers cannot follow.
     model = config.model.model_copy(update={"path": str(folder)})
     copy = load_policy(model, config.data.image, store=store, trainable=False)
-    return HfRollout(copy, config.rollout, shares_weights=False)
+    return HfRollout(copy, config.rollout, shares_weights=False, policy_version=job.policy_version)

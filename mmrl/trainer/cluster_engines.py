@@ -93,6 +93,7 @@ class ClusterSource:
             config=config,
             roles=roles,
             model_folder=Path(config.model.path) if point is None else point.model_folder,
+            policy_version=self._version,
             checkpoint=None if point is None else point.folder,
             store_root=self._store.root,
             temperature=needs.temperature,

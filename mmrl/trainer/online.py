@@ -71,6 +71,7 @@ class OnlineLoop(Loop):
         scored, kept = self.sample(context)
         self.recorder.add(self.prompts.take_metrics())
         if kept:
+            self.rollout_engine.sleep()
             update = self.make_batch(kept)
             update = self.reference(update, context)
             update = self.old_logprobs(update, context)
@@ -80,7 +81,7 @@ class OnlineLoop(Loop):
             self.update_critic(update)
             if self.policy_moves(step):
                 self.update_actor(update)
-                self.weight_sync(step)
+            self.weight_sync(step)
             scored = with_advantages(scored, update)
             self.tokens = token_records(scored, update, self.canary.take_logprobs())
         else:
@@ -199,7 +200,8 @@ class OnlineLoop(Loop):
         self.recorder.add(metrics)
 
     def weight_sync(self, step: int) -> None:
-        """The new weights, as version `step`, go to the rollout engine."""
+        """The weights, as version `step`, go to the rollout engine; also where none has moved, since an engine may have
+        given its own away while the others worked."""
         with self.recorder.stage("weight_sync"):
             self.sync(step)
 

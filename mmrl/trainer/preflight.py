@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mmrl.config import RunConfig
@@ -18,12 +18,16 @@ from mmrl.errors import ConfigError
 from mmrl.models.policy import PolicyModel
 from mmrl.rewards.probes import ProbeSummary
 from mmrl.rewards.runner import RewardRunner
-from mmrl.trainer.estimates import Estimate, estimate_run, num_parameters
+from mmrl.trainer.estimate import Estimate
+from mmrl.trainer.estimates import estimate_run
 from mmrl.trainer.fitting import Fitted, OverlongPolicy, fit, overlong_policy
+from mmrl.trainer.memory import num_parameters
+from mmrl.trainer.preflight_sizes import SizesReport, sizes_report
 from mmrl.trainer.reward_try_out import NO_TRY_OUT, TryOut, try_out
 from mmrl.trainer.run_data import RunData, batch_size, check_data, load_data
 from mmrl.trainer.stages import UserStages
 from mmrl.trainer.targets import prompt_only
+from mmrl.trainer.unused_parts import freeze_unused_parts
 
 DRY_RUN_ROWS = 32
 """Rows whose answers a dry run tries on the rewards; a run tries `reward_runner.try_rows`."""
@@ -35,7 +39,7 @@ class PreflightReport:
 
     mixture: name of each training set -> its samples and its share of what is drawn.
     overlong: how many prompts are over the limit, what becomes of them. rewards: the answers that were tried, by kind.
-    problems: what the rewards get wrong. placement: where each part of the run is.
+    problems: what the rewards get wrong. placement: where each part of the run is. notes: what was set by itself.
     """
 
     train_samples: int
@@ -62,6 +66,7 @@ class PreflightReport:
     rewards: tuple[ProbeSummary, ...]
     problems: tuple[str, ...]
     placement: dict[str, str]
+    notes: tuple[str, ...] = ()
 
     @property
     def lines(self) -> list[str]:
@@ -76,8 +81,9 @@ class PreflightReport:
             f"batch: {self.samples_per_step} prompts and {self.responses_per_step} responses a step, "
             f"{self.optimiser_steps} optimiser steps in all, {self.data_epochs:.2f} passes over the data",
             f"model: {self.parameters:,} parameters, {self.trainable_parameters:,} trained; "
-            f"weights, gradients and optimiser take {self.weights_and_optimiser_bytes / 2**30:.2f} GiB",
+            f"weights, gradients and optimiser take {self.weights_and_optimiser_bytes / 2**30:.2f} GiB in all",
         ]
+        lines += [f"note: {note}" for note in self.notes]
         lines += [f"estimate: {estimate.line}" for estimate in self.estimates]
         lines += [f"reward: {_summary_line(summary)}" for summary in self.rewards]
         lines += [f"problem: {problem}" for problem in self.problems]
@@ -106,16 +112,23 @@ def check_rewards(config: RunConfig, functions: Sequence[Callable[..., Any]] = (
         )
 
 
-def preflight(config: RunConfig) -> PreflightReport:
-    """Reads the data, counts, and tries the rewards; raises the error that the run would end with."""
+def preflight(config: RunConfig) -> PreflightReport | SizesReport:
+    """Reads the data, counts, and tries the rewards; raises the error that the run would end with.
+
+    Of a model of which only config.json is there, sizes are told and tokens are not counted.
+    """
     from mmrl.data.images import ImageStore
-    from mmrl.models.loading import device_of, load_skeleton
+    from mmrl.models.loading import device_of, has_only_config, load_skeleton
 
     check_rewards(config)
     UserStages(config.stages)
     device_of(config.model)
     data = load_data(config)
     check_data(config, data)
+    notes: list[str] = []
+    config = freeze_unused_parts(config, data, say=notes.append)
+    if has_only_config(config.model.path):
+        return sizes_report(config, data, placement=_placement(config), notes=notes)
     policy = load_skeleton(config.model, config.data.image, store=ImageStore())
     train = fit(data.train, policy.prompts, config.data, what="data.train")
     held_out = fit(data.held_out, policy.prompts, config.data, what="data.eval")
@@ -126,7 +139,7 @@ def preflight(config: RunConfig) -> PreflightReport:
     if config.reward:
         with RewardRunner(config.reward, config.reward_runner) as rewards:
             tried = try_out(rewards, train.kept, num_rows=DRY_RUN_ROWS)
-    return make_report(config, policy, train, len(held_out.kept), tried)
+    return replace(make_report(config, policy, train, len(held_out.kept), tried), notes=tuple(notes))
 
 
 def announce(
