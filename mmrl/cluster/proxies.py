@@ -19,7 +19,7 @@ from mmrl.cluster.policy_worker import NotFinite
 from mmrl.engines.base import BeforeStep, Objective, OnGroup, RolloutStats, SamplingParams
 from mmrl.types import RolloutGroup, Sample
 
-_SUMMED = ("flops", "num_tokens")
+_SUMMED = ("flops",)
 """Metrics of a rank's own rows; the others are of the whole mini-batch on every rank."""
 
 

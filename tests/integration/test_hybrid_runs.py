@@ -1,0 +1,99 @@
+"""Whole runs in every layout of the hybrid engine: they learn what a run in one process learns, step for step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from learning import run, run_config, warm_model
+
+from mmrl.config import RunConfig
+from mmrl.runs.reader import RunReader
+
+MAIN = {"executor": "ray", "pools": {"main": {"workers": 2}}, "deadline_s": 300}
+SEPARATE = {
+    "executor": "ray",
+    "pools": {"main": {"workers": 1}, "sampling": {"workers": 1}},
+    "roles": {"rollout": "sampling"},
+    "deadline_s": 300,
+}
+REFERENCE_APART = {
+    "executor": "ray",
+    "pools": {"main": {"workers": 1}, "fixed": {"workers": 1}},
+    "roles": {"reference": "fixed", "actor": "main"},
+    "deadline_s": 300,
+}
+VLLM = {"engine": "vllm", "kv_cache_gib": 0.25}
+LAYOUTS = {
+    "two-ranks-hf": (MAIN, {}),
+    "two-ranks-vllm": (MAIN, VLLM),
+    "two-ranks-vllm-tensor-parallel": (MAIN, {**VLLM, "tensor_parallel": 2}),
+    "separate-vllm": (SEPARATE, VLLM),
+    "separate-hf": (SEPARATE, {}),
+}
+STEPS = 3
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("hybrid")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MMRL_HOME", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def model(home: Path) -> Path:
+    return warm_model(home / "model", "digits-which", steps=30)
+
+
+def config(model: Path, *, placement=None, rollout=None, **more: object) -> RunConfig:
+    settings = {"prompts_per_step": 6, "max_response_tokens": 10, **(rollout or {})}
+    return run_config(
+        model, "digits-which", steps=STEPS, rollout=settings, **({"placement": placement} if placement else {}), **more
+    )
+
+
+@pytest.fixture(scope="module")
+def inline(home: Path, model: Path) -> Path:
+    return run(config(model), home / "runs" / "inline").run_dir
+
+
+def values_of(run_dir: Path) -> list[dict[str, float]]:
+    return [row.values for row in RunReader(run_dir).metrics() if row.step > 0]
+
+
+def sampled_ids(run_dir: Path, step: int) -> list[tuple[str, int, tuple[int, ...]]]:
+    """Sample, index and ids of each response of a step."""
+    rows = [row for path in run_dir.glob("attempt-*/samples/**/*.parquet") for row in pq.read_table(path).to_pylist()]
+    keys = ("prompt_id", "sample_idx", "token_ids")
+    found = sorted((row[keys[0]], row[keys[1]], tuple(row[keys[2]])) for row in rows if row["step"] == step)
+    assert found
+    return found
+
+
+def check_is_the_run_in_one_process(run_dir: Path, inline: Path) -> None:
+    """The same responses from the same weights, and so the same rewards, gradients and next weights."""
+    assert len(values_of(run_dir)) == STEPS
+    for step, (mine, theirs) in enumerate(zip(values_of(run_dir), values_of(inline), strict=True), start=1):
+        assert mine["sync/logprob_gap_max"] <= 1e-4
+        assert sampled_ids(run_dir, step) == sampled_ids(inline, step)
+        for name in ("reward/mean", "response/length_mean", "actor/num_tokens"):
+            assert mine[name] == pytest.approx(theirs[name], rel=1e-6), (step, name)
+        for name in ("actor/loss", "actor/grad_norm", "actor/ratio_max", "actor/entropy"):
+            if name in theirs:
+                assert mine[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-5), (step, name)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_run_in_workers_is_the_run_in_one_process(layout: str, home: Path, model: Path, inline: Path):
+    placement, rollout = LAYOUTS[layout]
+    result = run(config(model, placement=placement, rollout=rollout), home / "runs" / layout)
+    check_is_the_run_in_one_process(result.run_dir, inline)
+
+
+def test_vllm_in_one_process_is_the_run_with_hf(home: Path, model: Path, inline: Path):
+    result = run(config(model, rollout=VLLM), home / "runs" / "vllm")
+    check_is_the_run_in_one_process(result.run_dir, inline)
