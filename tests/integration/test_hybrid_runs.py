@@ -97,3 +97,27 @@ def test_a_run_in_workers_is_the_run_in_one_process(layout: str, home: Path, mod
 def test_vllm_in_one_process_is_the_run_with_hf(home: Path, model: Path, inline: Path):
     result = run(config(model, rollout=VLLM), home / "runs" / "vllm")
     check_is_the_run_in_one_process(result.run_dir, inline)
+
+
+@pytest.mark.ray
+def test_a_run_goes_on_with_another_number_of_ranks_and_back(home: Path, model: Path, inline: Path):
+    """One step on two ranks, the next in one process, the third on two ranks again: the steps of the unbroken run."""
+    folder = home / "runs" / "moved"
+    for step, placement in enumerate((MAIN, None, MAIN), start=1):
+        moved = config(model, placement=placement, checkpoint={"every": 1, "keep": 9})
+        run(moved.model_copy(update={"train": moved.train.model_copy(update={"steps": step})}), folder)
+    check_is_the_run_in_one_process(folder, inline)
+
+
+@pytest.mark.ray
+def test_critic_and_reference_are_those_of_one_process(home: Path, model: Path):
+    """PPO with a KL term: the critic on the actor's ranks, the reference once with them and once in its own pool."""
+    more = {"algorithm": {"type": "ppo", "group_size": 2, "kl": {"coef": 0.05}}, "critic": {"warmup_steps": 1}}
+    alone = run(config(model, **more), home / "runs" / "ppo").run_dir
+    for name, placement in (("ppo-ranks", MAIN), ("ppo-apart", REFERENCE_APART)):
+        result = run(config(model, placement=placement, **more), home / "runs" / name)
+        check_is_the_run_in_one_process(result.run_dir, alone)
+        for mine, theirs in zip(values_of(result.run_dir), values_of(alone), strict=True):
+            for key in ("critic/loss", "critic/grad_norm", "actor/kl"):
+                assert (key in mine) == (key in theirs)
+                assert mine.get(key, 0.0) == pytest.approx(theirs.get(key, 0.0), rel=2e-3, abs=1e-5), key
