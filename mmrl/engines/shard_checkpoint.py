@@ -25,7 +25,7 @@ from mmrl.checkpoint_files import SHARDS_FOLDER, TRAINER_FILE
 from mmrl.engines.shard_reader import ShardReader
 from mmrl.engines.shard_tensors import sharded_like
 from mmrl.engines.sharding import Ranks
-from mmrl.errors import RunFailedError
+from mmrl.errors import DataError, RunFailedError
 
 STATES_FILE = "states.pt"
 
@@ -51,10 +51,17 @@ def save_sharded_parts(folder: Path, parts: Mapping[str, Part], ranks: Ranks) ->
         rest[name] = _take_out(part.state_dict(), (name,), divided)
     if divided:
         writer = checkpoint.FileSystemWriter(shards, single_file_per_rank=True, sync_files=True)
-        checkpoint.save(divided, storage_writer=writer, process_group=ranks.control)
+        try:
+            checkpoint.save(divided, storage_writer=writer, process_group=ranks.control)
+        except checkpoint.CheckpointException as error:
+            raise RunFailedError(f"checkpoint {shards} could not be written: {_failures(error)}") from error
+    fault: str | None = None
     if ranks.rank == 0:
-        torch.save(rest, shards / STATES_FILE)
-    _check_files(shards, ranks)
+        try:
+            torch.save(rest, shards / STATES_FILE)
+        except (OSError, RuntimeError) as error:
+            fault = str(error)
+    _check_files(shards, ranks, fault)
 
 
 def load_sharded_parts(folder: Path, parts: Mapping[str, Part], models: Mapping[str, nn.Module], ranks: Ranks) -> None:
@@ -118,8 +125,10 @@ def check_shared_disk(folder: Path, ranks: Ranks) -> None:
         )
 
 
-def _check_files(shards: Path, ranks: Ranks) -> None:
-    """Every rank names the files that it wrote; rank 0 must see them all."""
+def _check_files(shards: Path, ranks: Ranks, fault: str | None) -> None:
+    """Every rank names the files that it wrote; rank 0 must see them all. fault: what kept rank 0 from writing."""
+    if fault := ranks.gather(fault)[0]:
+        raise RunFailedError(f"checkpoint {shards} could not be written: {fault} (on rank 0)")
     told = ranks.gather(sorted(path.name for path in shards.glob(f"__{ranks.rank}_*.distcp")))
     missing = [
         f"{name} of rank {rank}" for rank, names in enumerate(told) for name in names if _is_missing(shards, name)
@@ -130,6 +139,12 @@ def _check_files(shards: Path, ranks: Ranks) -> None:
             f"checkpoint {shards}: of the files of {ranks.world_size} ranks {', '.join(found)} cannot be seen by rank "
             "0; put the run directory on a disk that all nodes share"
         )
+
+
+def _failures(error: checkpoint.CheckpointException) -> str:
+    """What went wrong on which ranks, the first of them."""
+    rank, (cause, _) = next(iter(sorted(error.failures.items())))
+    return f"{cause} (on rank {rank}, one of {len(error.failures)})"
 
 
 def _is_missing(folder: Path, name: str) -> bool:
@@ -182,7 +197,10 @@ def _read_shards(
     if not divided:
         return states
     group = None if ranks is None else ranks.control
-    checkpoint.load(divided, storage_reader=reader, process_group=group, no_dist=ranks is None)
+    try:
+        checkpoint.load(divided, storage_reader=reader, process_group=group, no_dist=ranks is None)
+    except checkpoint.CheckpointException as error:
+        raise DataError(f"checkpoint {shards} cannot be read: {_failures(error)}; take an earlier one") from error
     for path, tensor in divided.items():
         _put(states, path.split("/"), tensor)
     return states

@@ -125,6 +125,32 @@ def skeleton_with(config: ModelConfig, prompts: PromptProcessor) -> PolicyModel:
     return policy
 
 
+def has_only_config(path: str) -> bool:
+    """Whether a model folder holds a configuration and neither tokenizer nor weights."""
+    folder = Path(path)
+    files = (*_TOKENIZER_FILES, *_PROCESSOR_FILES, *_WEIGHT_FILES)
+    return (folder / "config.json").is_file() and not any(next(folder.glob(name), None) for name in files)
+
+
+def load_sizes(config: ModelConfig) -> PolicyModel:
+    """The policy on torch's meta device by its configuration alone, which can be asked for sizes and parts only."""
+    check_folder(config.path)
+    hf_config = ask_transformers(config.path, AutoConfig.from_pretrained)
+    family = family_for(hf_config)
+    with torch.device("meta"):
+        hf = family.auto_class.from_config(hf_config, dtype=torch.float32)
+        policy = PolicyModel(hf, family, _NoPrompts(), dtype=_DTYPES[config.dtype])  # type: ignore[arg-type]
+    apply_freeze(policy, config.freeze)
+    return policy
+
+
+class _NoPrompts:
+    """In the place of what makes prompts, for a model without a tokenizer."""
+
+    banned_token_ids: tuple[int, ...] = ()
+    end_token_ids: frozenset[int] = frozenset()
+
+
 def family_of(path: str) -> Family:
     """The family of the model at `path`, by its configuration alone."""
     check_folder(path)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from mmrl.config import RunConfig
+from mmrl.config.placement import RoleName
 from mmrl.data.mixture import as_mixture
 from mmrl.engines.vllm_plan import check_room
 from mmrl.errors import ConfigError
@@ -203,15 +204,25 @@ def make_report(
 
 def _placement(config: RunConfig) -> dict[str, str]:
     """Where each role runs."""
-    from mmrl.models.loading import device_of
-
-    device = f"this process, {device_of(config.model)} in {config.model.dtype}"
-    roles = {"actor": device, f"rollout ({config.rollout.engine})": device}
-    if config.kind == "rl" and config.algorithm.needs_critic:
-        roles["critic"] = device
+    needs_critic = config.kind == "rl" and config.algorithm.needs_critic
+    names: dict[RoleName, str] = {"actor": "actor", "rollout": f"rollout ({config.rollout.engine})"}
+    names |= {"critic": "critic"} if needs_critic else {}
+    roles = {name: _place_of(role, config) for role, name in names.items()}
     if config.reward:
         roles["rewards"] = f"{config.reward_runner.workers} processes beside it"
     return roles
+
+
+def _place_of(role: RoleName, config: RunConfig) -> str:
+    from mmrl.models.loading import device_of
+
+    dtype, placement = config.model.dtype, config.placement
+    if placement.executor == "inline":
+        return f"this process, {device_of(config.model)} in {dtype}"
+    name = placement.pool_of(role)
+    pool = placement.pools[name]
+    gpus = f"{pool.gpus_per_worker:g} GPU" if pool.gpus_per_worker else f"{pool.num_threads} threads"
+    return f"pool {name} ({pool.workers} workers of {gpus}) in {dtype}"
 
 
 def _summary_line(summary: ProbeSummary) -> str:

@@ -80,6 +80,7 @@ class World:
         self.ranks = ranks
         self.scratch = Path(settings["scratch"])
         self.models = settings["models"]
+        self.device = ranks.device.type
         self.store = ImageStore(self.scratch / f"images-{ranks.world_size}-{ranks.rank}")
         draw = np.random.default_rng(0)
         sizes = [(56, 56), (112, 84), (140, 240)]
@@ -89,7 +90,7 @@ class World:
         self._expected: dict[str, Expected] = {}
 
     def config(self, case: Case) -> ModelConfig:
-        settings = {"path": self.models[case.family], "dtype": "float32", "device": "cpu", **(case.model or {})}
+        settings = {"path": self.models[case.family], "dtype": "float32", "device": self.device, **(case.model or {})}
         return ModelConfig.model_validate(settings)
 
     def whole_policy(self, case: Case, *, trainable: bool = True) -> PolicyModel:
@@ -142,7 +143,8 @@ class World:
         gradient = {name: tensor.clone() for name, tensor in gradients(actor.policy).items()}
         metrics = actor.apply_gradients()
         actor.train_step(second_of(batch), objective(second_of(batch)))
-        return Expected(logprobs, pass_logprobs, gradient, metrics, dict(actor.weights()))
+        weights = {name: weight.cpu() for name, weight in actor.weights()}
+        return Expected(logprobs, pass_logprobs, gradient, metrics, weights)
 
     def _record(self, case: Case) -> GroupBatch:
         draw = torch.Generator().manual_seed(3)
@@ -151,7 +153,7 @@ class World:
         if case.single_tokens:
             batch = _with_single_tokens(batch, case.edges[1])
         with torch.no_grad():
-            logprobs = policy(batch, temperature=TEMPERATURE).logprobs
+            logprobs = policy(batch, temperature=TEMPERATURE).logprobs.cpu()
         mask = batch.response_mask
 
         def noise() -> Tensor:
@@ -207,12 +209,12 @@ def relative_gap(found: Named, expected: Named) -> float:
     """Of the 2-norms over all tensors together; infinite where the names differ."""
     if found.keys() != expected.keys():
         return float("inf")
-    gap = sum(float((found[name] - tensor).double().square().sum()) for name, tensor in expected.items())
+    gap = sum(float((found[name].cpu() - tensor.cpu()).double().square().sum()) for name, tensor in expected.items())
     return (gap / max(sum(float(tensor.double().square().sum()) for tensor in expected.values()), 1e-30)) ** 0.5
 
 
 def _whole(tensor: Tensor) -> Tensor:
-    return whole(tensor, torch.device("cpu"))
+    return whole(tensor, tensor.device).cpu()
 
 
 def rows_gap(mine: Tensor, all_rows: Tensor, rows: Tensor) -> float:

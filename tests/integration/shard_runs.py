@@ -16,13 +16,18 @@ TIMEOUT_S = 420
 
 
 def run_ranks(
-    num_ranks: int, *, models: Mapping[str, Path], scratch: Path, cases: Sequence[Mapping[str, Any]]
+    num_ranks: int,
+    *,
+    models: Mapping[str, Path],
+    scratch: Path,
+    cases: Sequence[Mapping[str, Any]],
+    device: str = "cpu",
 ) -> dict[str, dict[str, Any]]:
     """Case -> what differs, the largest over ranks. Fails with what the ranks said if one of them does."""
     scratch.mkdir(parents=True, exist_ok=True)
     settings = scratch / f"settings-{num_ranks}.json"
     paths = {name: str(path) for name, path in models.items()}
-    settings.write_text(json.dumps({"models": paths, "scratch": str(scratch), "cases": list(cases)}))
+    settings.write_text(json.dumps({"models": paths, "scratch": str(scratch), "cases": list(cases), "device": device}))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -34,7 +39,7 @@ def run_ranks(
             processes.append(
                 subprocess.Popen(
                     [sys.executable, str(PROGRAM), str(settings)],
-                    env={**os.environ, **shared, "RANK": str(rank)},
+                    env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                     stdout=file,
                     stderr=subprocess.STDOUT,
                 )

@@ -24,34 +24,6 @@ from mmrl.models.value_model import ValueModel
 CASE = Case("whole")
 
 
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("shards")
-
-
-@pytest.fixture(scope="module")
-def alone(scratch: Path, tiny_model: Callable[..., Path]) -> World:
-    """This process, with the images and rollouts that the ranks have."""
-    settings = {"scratch": str(scratch), "models": {"qwen2_5_vl": str(tiny_model(seed=1))}}
-    return World(settings, AloneRanks())
-
-
-@pytest.fixture(scope="module")
-def written(alone: World, scratch: Path) -> Path:
-    """A checkpoint of this process in scratch/whole, one of two ranks in scratch/checkpoint; each with the weights
-    after one more update, and the two ranks' next update from the first."""
-    actor = alone.actor(alone.whole_policy(CASE), CASE)
-    critic = critic_of(ValueModel(alone.whole_policy(CASE)), CASE)
-    update(alone, CASE, actor, critic)
-    (scratch / "whole" / "checkpoint").mkdir(parents=True)
-    save_whole(scratch / "whole" / "checkpoint", actor, critic)
-    update(alone, CASE, actor, critic)
-    write_weights(alone, scratch / "whole" / "after-save.safetensors", actor.policy, critic.model)
-    cases = [{"name": "save", "kind": "save"}, {"name": "resume", "kind": "resume", "folder": "whole"}]
-    run_ranks(2, models={"qwen2_5_vl": Path(alone.models["qwen2_5_vl"])}, scratch=scratch, cases=cases)
-    return scratch
-
-
 class AloneRanks(Ranks):
     """A group of one, without a process group."""
 
@@ -64,34 +36,32 @@ class AloneRanks(Ranks):
         return [mine]
 
 
-def test_a_run_in_one_process_goes_on_from_what_two_ranks_wrote(written: Path, alone: World) -> None:
-    folder = written / "checkpoint" / "checkpoint"
-    config = alone.config(CASE).model_copy(update={"path": str(folder / "model")})
-    actor = alone.actor(load_policy(config, ImageConfig(), store=alone.store), CASE)
-    critic = critic_of(ValueModel(alone.whole_policy(CASE)), CASE)
-    states = read_states(folder)
-    actor.load_state_dict(states["actor"])
-    critic.load_state_dict(states["critic"])
-    update(alone, CASE, actor, critic)
-    path = written / "checkpoint" / "after-resume-alone.safetensors"
-    write_weights(alone, path, actor.policy, critic.model)
-    assert relative_gap(load_file(path), load_file(written / "checkpoint" / "after-save.safetensors")) < 1e-6
+@pytest.fixture
+def alone(tmp_path: Path, tiny_model: Callable[..., Path]) -> World:
+    """This process, with the images and rollouts that the ranks have."""
+    settings = {"scratch": str(tmp_path), "models": {"qwen2_5_vl": str(tiny_model(seed=1))}}
+    return World(settings, AloneRanks())
 
 
-def test_two_ranks_go_on_from_what_a_run_in_one_process_wrote(written: Path) -> None:
-    found = load_file(written / "whole" / "after-resume-2.safetensors")
-    assert relative_gap(found, load_file(written / "whole" / "after-save.safetensors")) < 1e-6
+def test_c04_a_run_goes_on_on_another_number_of_ranks(alone: World, tmp_path: Path) -> None:
+    """From one process to two ranks and from two ranks to one process the next update is the same."""
+    write_whole_checkpoint(alone, tmp_path / "whole")
+    cases = [{"name": "save", "kind": "save"}, {"name": "resume", "kind": "resume", "folder": "whole"}]
+    run_ranks(2, models=models_of(alone), scratch=tmp_path, cases=cases)
+    resume_alone(alone, tmp_path / "checkpoint")
+
+    assert gap_after_resume(tmp_path / "whole", "2") < 1e-6
+    assert gap_after_resume(tmp_path / "checkpoint", "alone") < 1e-6
+    check_files(tmp_path / "checkpoint" / "checkpoint")
 
 
-def test_the_model_that_ranks_wrote_in_several_files_is_whole(written: Path, alone: World) -> None:
-    folder = written / "checkpoint" / "checkpoint" / "model"
-    assert len(list(folder.glob("model-*-of-*.safetensors"))) > 2
-    assert (folder / "model.safetensors.index.json").is_file()
-    assert (folder / "generation_config.json").is_file()
-
-
-def test_a_state_can_be_left_out_when_it_is_read(written: Path) -> None:
-    assert set(read_states(written / "checkpoint" / "checkpoint", without=["critic"])) == {"actor"}
+@pytest.mark.slow
+def test_c04_one_and_four_ranks_go_on_from_what_two_wrote(alone: World, tmp_path: Path) -> None:
+    run_ranks(2, models=models_of(alone), scratch=tmp_path, cases=[{"name": "save", "kind": "save"}])
+    for num_ranks in (1, 4):
+        cases = [{"name": "resume", "kind": "resume"}]
+        run_ranks(num_ranks, models=models_of(alone), scratch=tmp_path, cases=cases)
+        assert gap_after_resume(tmp_path / "checkpoint", str(num_ranks)) < 1e-6
 
 
 def test_x04_a_list_of_tensors_that_could_run_code_is_refused(tmp_path: Path) -> None:
@@ -102,13 +72,44 @@ def test_x04_a_list_of_tensors_that_could_run_code_is_refused(tmp_path: Path) ->
     assert not marker.exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [1, 4])
-def test_c04_another_number_of_ranks_goes_on_from_what_two_wrote(written: Path, alone: World, num_ranks: int) -> None:
-    cases = [{"name": "resume", "kind": "resume"}]
-    run_ranks(num_ranks, models={"qwen2_5_vl": Path(alone.models["qwen2_5_vl"])}, scratch=written, cases=cases)
-    found = load_file(written / "checkpoint" / f"after-resume-{num_ranks}.safetensors")
-    assert relative_gap(found, load_file(written / "checkpoint" / "after-save.safetensors")) < 1e-6
+def models_of(world: World) -> dict[str, Path]:
+    return {name: Path(path) for name, path in world.models.items()}
+
+
+def write_whole_checkpoint(world: World, folder: Path) -> None:
+    """An update, a checkpoint as of a run in one process, and the weights after one more update."""
+    actor = world.actor(world.whole_policy(CASE), CASE)
+    critic = critic_of(ValueModel(world.whole_policy(CASE)), CASE)
+    update(world, CASE, actor, critic)
+    (folder / "checkpoint").mkdir(parents=True)
+    save_whole(folder / "checkpoint", actor, critic)
+    update(world, CASE, actor, critic)
+    write_weights(world, folder / "after-save.safetensors", actor.policy, critic.model)
+
+
+def resume_alone(world: World, folder: Path) -> None:
+    config = world.config(CASE).model_copy(update={"path": str(folder / "checkpoint" / "model")})
+    actor = world.actor(load_policy(config, ImageConfig(), store=world.store), CASE)
+    critic = critic_of(ValueModel(world.whole_policy(CASE)), CASE)
+    states = read_states(folder / "checkpoint")
+    actor.load_state_dict(states["actor"])
+    critic.load_state_dict(states["critic"])
+    update(world, CASE, actor, critic)
+    write_weights(world, folder / "after-resume-alone.safetensors", actor.policy, critic.model)
+
+
+def gap_after_resume(folder: Path, who: str) -> float:
+    found = load_file(folder / f"after-resume-{who}.safetensors")
+    return relative_gap(found, load_file(folder / "after-save.safetensors"))
+
+
+def check_files(checkpoint: Path) -> None:
+    """The model lies in several files with an index; each rank wrote a file; a state can be left out in reading."""
+    assert len(list((checkpoint / "model").glob("model-*-of-*.safetensors"))) > 2
+    assert (checkpoint / "model" / "model.safetensors.index.json").is_file()
+    assert (checkpoint / "model" / "generation_config.json").is_file()
+    assert [path.name for path in sorted((checkpoint / "shards").glob("*.distcp"))] == ["__0_0.distcp", "__1_0.distcp"]
+    assert set(read_states(checkpoint, without=["critic"])) == {"actor"}
 
 
 class _Touch:
