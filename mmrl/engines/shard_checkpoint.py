@@ -11,6 +11,7 @@ without running code that they may hold (`shard_reader`).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -198,7 +199,10 @@ def _read_shards(
         return states
     group = None if ranks is None else ranks.control
     try:
-        checkpoint.load(divided, storage_reader=reader, process_group=group, no_dist=ranks is None)
+        with warnings.catch_warnings():
+            # That a single process reads for itself is what is meant here.
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")
+            checkpoint.load(divided, storage_reader=reader, process_group=group, no_dist=ranks is None)
     except checkpoint.CheckpointException as error:
         raise DataError(f"checkpoint {shards} cannot be read: {_failures(error)}; take an earlier one") from error
     for path, tensor in divided.items():

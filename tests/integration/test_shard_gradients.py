@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from shard_alone import check_files, gap_after_resume, resume_alone, world_alone, write_whole_checkpoint
 from shard_runs import run_ranks
 
 Report = dict[str, dict[str, Any]]
@@ -40,6 +41,8 @@ FAST: list[dict[str, Any]] = [
     {"name": "reference", "kind": "reference", "edges": [0, 4, 4]},
     {"name": "faults", "kind": "faults"},
     {"name": "disks", "kind": "disk"},
+    {"name": "save", "kind": "save"},
+    {"name": "resume", "kind": "resume", "folder": "whole"},
 ]
 SLOW: list[dict[str, Any]] = [
     {"name": "unequal shares", "edges": [0, 3, 4]},
@@ -75,11 +78,18 @@ def with_pickled_weights(model: Path, folder: Path) -> Path:
     return folder
 
 
-def test_t05_t07_two_ranks_compute_what_one_process_does(models: dict[str, Path], tmp_path: Path) -> None:
+def test_t05_t07_c03_c04_two_ranks_compute_what_one_process_does(models: dict[str, Path], tmp_path: Path) -> None:
     """One run for all cases, since starting it is what takes long. T05: ranks without images complete; T07: frozen
-    parts are divided or stay whole; C03: ranks that do not share a disk write no checkpoint."""
+    parts are divided or stay whole; C03: ranks that do not share a disk write no checkpoint; C04: from one process to
+    two ranks and from two ranks to one process the next update is the same."""
+    alone = world_alone(tmp_path, models)
+    write_whole_checkpoint(alone, tmp_path / "whole")
     report = run_ranks(2, models=models, scratch=tmp_path, cases=FAST)
+    resume_alone(alone, tmp_path / "checkpoint")
 
+    assert gap_after_resume(tmp_path / "whole", "2") < 1e-6
+    assert gap_after_resume(tmp_path / "checkpoint", "alone") < 1e-6
+    check_files(tmp_path / "checkpoint" / "checkpoint")
     faults, disks = report.pop("faults"), report.pop("disks")
     assert_all_close(report)
     assert "on rank 1: loss is nan" in faults["loss_message"]
@@ -92,6 +102,7 @@ def test_t05_t07_two_ranks_compute_what_one_process_does(models: dict[str, Path]
     assert disks["message"].startswith(seen)
 
 
+@pytest.mark.slow
 def test_one_rank_computes_what_one_process_does(models: dict[str, Path], tmp_path: Path) -> None:
     cases = [{"name": "actor"}, {"name": "critic", "kind": "critic"}]
     assert_all_close(run_ranks(1, models=models, scratch=tmp_path, cases=cases))
