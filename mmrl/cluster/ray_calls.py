@@ -200,12 +200,15 @@ class Watch:
 class RayCalls:
     """How the group `name` in `pool` is called."""
 
-    def __init__(self, name: str, worker_class: type, pool: RayPool, watch: Watch, *, deadline_s: float) -> None:
+    def __init__(
+        self, name: str, worker_class: type, pool: RayPool, watch: Watch, *, deadline_s: float, build_s: float
+    ) -> None:
         self._name = name
         self._class = worker_class
         self._pool = pool
         self._watch = watch
         self._deadline_s = deadline_s
+        self._build_s = build_s
 
     def start(self, method: str, mark: MethodMark, plan: Plan, *, deadline_s: float | None) -> Pending:
         def send(actor: Any, layout: Any, items: Sequence[Any]) -> Any:
@@ -220,7 +223,7 @@ class RayCalls:
         def send(actor: Any, layout: Any, items: Sequence[Any]) -> Any:
             return actor.build.remote(self._name, layout, *items)
 
-        return self._send("__init__", plan, send, deadline_s=None)
+        return self._send("__init__", plan, send, deadline_s=self._build_s)
 
     def remote(self) -> RemoteWorkers:
         ranks = tuple(range(len(self._pool.actors)))

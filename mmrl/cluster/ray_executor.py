@@ -62,7 +62,15 @@ class RayExecutor:
         self._watch.check_open(name)
         place = self._pools[check_group(name, self._groups, pool, self.pools)]
         callable_methods(worker_class)
-        calls = RayCalls(name, worker_class, place, self._watch, deadline_s=self._placement.deadline_s)
+        placement = self._placement
+        calls = RayCalls(
+            name,
+            worker_class,
+            place,
+            self._watch,
+            deadline_s=placement.deadline_s,
+            build_s=max(placement.deadline_s, placement.start_s),
+        )
         num_workers = self.pools[place.name]
         calls.build(Plan([((worker_class, *args), kwargs)] * num_workers, lambda results: None)).result()
         self._groups[name] = WorkerGroup(name, worker_class, num_workers, calls)

@@ -55,7 +55,8 @@ class PlacementConfig(ConfigModel):
     """Null starts a Ray for the run alone, on this machine. Else the running cluster whose head is at HOST:PORT, of
     which this machine must be a part; auto finds the one that it is a part of."""
     start_s: float = Field(300, gt=0)
-    """Longest that Ray, the places for the workers and their processes may take to be there."""
+    """Longest that Ray, the places for the workers and their processes may take to be there, and, where it is more than
+    deadline_s, that the parts of a worker may take to be built."""
     deadline_s: float = Field(3600, gt=0)
     """Longest that one call on a worker may take. Past it the run ends, with what each worker was doing."""
     object_store_mb: int | None = Field(None, ge=80)
