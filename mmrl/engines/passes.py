@@ -55,7 +55,8 @@ def logprobs_without_gradient(
     """
     logprobs = torch.zeros_like(batch.response_mask)
     entropy = torch.zeros_like(batch.response_mask) if with_entropy else None
-    for one in plan_passes(batch, train, policy.lockstep):
+    passes = plan_passes(batch, train, policy.lockstep)
+    for one in passes:
         stats = policy(one.micro_batch, temperature=temperature, path=train.path, with_entropy=with_entropy)
         if one.is_filler:
             continue
@@ -64,7 +65,7 @@ def logprobs_without_gradient(
         if entropy is not None:
             entropy[one.rows, :width] = stats.entropy.to(entropy)
     if policy.lockstep is not None:
-        policy.lockstep.end_pass()
+        policy.lockstep.end_passes(len(passes))
     return TokenStats(logprobs, entropy)
 
 
@@ -72,10 +73,11 @@ def logprobs_without_gradient(
 def values_without_gradient(model: ValueModel, batch: GroupBatch, train: TrainConfig) -> Tensor:
     """(B, T) float32 in the rows' own order, on the batch's device, zero where response_mask is 0."""
     values = torch.zeros_like(batch.response_mask)
-    for one in plan_passes(batch, train, model.lockstep):
+    passes = plan_passes(batch, train, model.lockstep)
+    for one in passes:
         computed = model(one.micro_batch, path=train.path)
         if not one.is_filler:
             values[one.rows, : computed.shape[1]] = computed.to(values)
     if model.lockstep is not None:
-        model.lockstep.end_pass()
+        model.lockstep.end_passes(len(passes))
     return values

@@ -47,9 +47,10 @@ class Lockstep:
         distributed.all_gather_object(told, mine, group=self.group)
         return told
 
-    def end_pass(self) -> None:
-        """Gives up whole weights that a pass without gradients left behind."""
-        self.root.reset_iter_state()
+    def end_passes(self, num_passes: int) -> None:
+        """Gives up what passes without gradients left behind for a backward pass: whole weights, and their order."""
+        if num_passes:
+            self.root.reset_iter_state()
 
 
 def everyones(lockstep: Lockstep | None, mine: Told) -> list[Told]:

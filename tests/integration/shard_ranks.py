@@ -46,6 +46,7 @@ def compare_actor(world: World, case: Case) -> dict[str, Any]:
     expected, actor = world.expected(case), world.actor(world.sharded_policy(case), case)
     batch, rows = world.batch(case), world.rows(world.batch(case), case)
     share = world.share(batch, case)
+    actor.logprobs(batch.select_prompts(0, 0))  # nobody has anything to forward
     report: dict[str, Any] = {"logprobs": rows_gap(actor.logprobs(share).logprobs, expected.logprobs, rows)}
     pass_logprobs = actor.compute_gradients(share, objective(batch))
     assert pass_logprobs is not None
