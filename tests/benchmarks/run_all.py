@@ -48,7 +48,8 @@ def main() -> None:
     if options.json:
         print(json.dumps(reports, indent=1))
     else:
-        DOCS.write_text(HEADER + table(reports) + shares() + growth() + rewards() + ingest() + machine())
+        parts = (shares, growth, engines, rewards, ingest, machine)
+        DOCS.write_text(HEADER + table(reports) + "".join(part() for part in parts))
         print(f"wrote {DOCS}", file=sys.stderr)
 
 
@@ -78,6 +79,13 @@ def growth() -> str:
     title = "How a step grows (`tests/benchmarks/growth.py`; 1 is as fast as its operations):"
     curves = DOCS.with_name("growth.svg")
     return printed(title, "growth.py", "--plot", str(curves)) + f"\n![Growth of time and memory]({curves.name})\n"
+
+
+def engines() -> str:
+    """vLLM beside `hf`, and what an update of its weights takes."""
+    sampling = printed("Tokens a second of the two rollout engines (`tests/benchmarks/sampling.py`):", "sampling.py")
+    title = "An update of vLLM's weights beside its bare reload (`tests/benchmarks/weight_sync.py`):"
+    return sampling + printed(title, "weight_sync.py")
 
 
 def rewards() -> str:

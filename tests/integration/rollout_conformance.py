@@ -125,7 +125,7 @@ class ActorsView:
 def view_of_actor(policy: PolicyModel, groups: Sequence[RolloutGroup], temperature: float) -> ActorsView:
     prompts = [policy.prompts.prepare(group.sample) for group in groups]
     batch = build_group_batch(prompts, [group.rollouts for group in groups])
-    actor = policy(batch, temperature=temperature).logprobs
+    actor = policy(batch, temperature=temperature).logprobs.cpu()
     assert batch.sampler_logprobs is not None
     return ActorsView(batch.sampler_logprobs, actor, batch.response_mask)
 
