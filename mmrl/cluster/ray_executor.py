@@ -15,7 +15,7 @@ from mmrl.cluster.dispatch import Plan
 from mmrl.cluster.group import WorkerGroup, callable_methods, check_group
 from mmrl.cluster.ray_calls import RayCalls, Watch
 from mmrl.cluster.ray_pool import RayPool, check_resources, num_cpus, open_pool
-from mmrl.cluster.ray_session import open_session
+from mmrl.cluster.ray_start import open_session
 from mmrl.cluster.ray_values import put
 from mmrl.config.placement import PlacementConfig
 from mmrl.errors import MmrlError, RunFailedError

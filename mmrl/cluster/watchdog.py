@@ -21,15 +21,15 @@ _PATIENCE_S = 10.0
 _LOOK_EVERY_S = 0.5
 
 
-def kill_tree(pid: int, created: float | None = None) -> None:
+def kill_tree(pid: int, created: float | None = None) -> bool:
     """SIGKILL to a process, its descendants, and what is in a group that it leads or led.
 
-    created: when the process began; one that has taken its number since is left alone.
+    created: when the process began. One that has taken its number since is left alone, and False returned.
     """
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         if created is not None and abs(process.create_time() - created) > 1:
-            return
+            return False
         for child in process.children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.kill()
@@ -37,6 +37,7 @@ def kill_tree(pid: int, created: float | None = None) -> None:
         with contextlib.suppress(OSError):
             if end is os.kill or _is_group(pid):
                 end(pid, signal.SIGKILL)
+    return True
 
 
 def wait_gone(pids: list[int], *, timeout_s: float) -> None:
@@ -89,9 +90,8 @@ def main() -> None:
             folders.append(rest[0])
         elif word == "done":
             return
-    for pid, created in processes:
-        kill_tree(pid, created)
-    wait_gone([pid for pid, _ in processes], timeout_s=_PATIENCE_S)
+    killed = [pid for pid, created in processes if kill_tree(pid, created)]
+    wait_gone(killed, timeout_s=_PATIENCE_S)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 

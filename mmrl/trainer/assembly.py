@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from mmrl.algorithms import build_algorithm
+from mmrl.cluster import Executor, build_executor
 from mmrl.config import RunConfig
 from mmrl.data.images import ImageStore
 from mmrl.data.stream import PromptStream
@@ -47,11 +48,11 @@ def build_online_loop(
         response_limit=config.rollout.max_response_tokens,
         shaping_parts=[reward.part_name for reward in config.reward if reward.shaping],
     )
-    stages = UserStages(config.stages)
     config = freeze_unused_parts(config, data, say=recorder.say)
     model = _checked_model(config, point)
     with ExitStack() as stack:
-        source = _engine_source(config, store, point, recorder, stack)
+        executor = _executor(config, recorder, stack)
+        source = _engine_source(config, store, point, recorder, executor)
         train, held_out = _fitted(config, source.policy.prompts, data, recorder)
         prompts = _stream(config, train.kept, config.rollout.prompts_per_step, point)
         engines = source.open(
@@ -63,6 +64,7 @@ def build_online_loop(
             ),
             stack,
         )
+        stages = UserStages(config.stages, executor=executor)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         parts = {**engines.parts, "algorithm": algorithm, "stages": stages, "rewards": rewards}
         states = _restored(parts, engines, recorder, point)
@@ -102,7 +104,8 @@ def build_offline_loop(
     config = freeze_unused_parts(config, data, say=recorder.say)
     model = _checked_model(config, point)
     with ExitStack() as stack:
-        source = _engine_source(config, store, point, recorder, stack)
+        executor = _executor(config, recorder, stack)
+        source = _engine_source(config, store, point, recorder, executor)
         train, held_out = _fitted(config, source.policy.prompts, data, recorder)
         prompts = _stream(config, train.kept, config.sft.batch_size, point)
         needs = EngineNeeds(temperature=1.0, reference=False, critic=False, samples=[*train.kept, *held_out])
@@ -125,17 +128,20 @@ def build_offline_loop(
         )
 
 
+def _executor(config: RunConfig, recorder: Recorder, stack: ExitStack) -> Executor:
+    """The workers of the run, which `stack` ends; logs of theirs lie with those of the attempt."""
+    logs = recorder.writer.attempt_dir / "logs"
+    return stack.enter_context(build_executor(config.placement, log_dir=logs, say=recorder.say))
+
+
 def _engine_source(
-    config: RunConfig, store: ImageStore, point: ResumePoint | None, recorder: Recorder, stack: ExitStack
+    config: RunConfig, store: ImageStore, point: ResumePoint | None, recorder: Recorder, executor: Executor
 ) -> EngineSource:
-    """In this process, or in workers that `stack` ends."""
+    """In this process, or in the workers of `executor`."""
     if config.placement.executor == "inline":
         return InlineSource(config, store, point)
-    from mmrl.cluster.build import build_executor
     from mmrl.trainer.cluster_engines import ClusterSource
 
-    logs = recorder.writer.attempt_dir / "logs"
-    executor = stack.enter_context(build_executor(config.placement, log_dir=logs, say=recorder.say))
     return ClusterSource(config, store, point, executor=executor, run_dir=recorder.writer.run_dir)
 
 

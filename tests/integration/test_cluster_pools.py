@@ -15,7 +15,8 @@ import pytest
 from cluster_processes import RayProcesses
 from cluster_workers import Closing, Mailbox, Sender, Worker
 
-from mmrl.cluster import Executor, build_executor, ray_session
+from mmrl.cluster import Executor, WorkerContext, build_executor, ray_pool, ray_start
+from mmrl.cluster.ray_host import Place
 from mmrl.cluster.watchdog import is_running
 from mmrl.config.placement import PlacementConfig, PoolConfig
 from mmrl.errors import ConfigError, RunFailedError
@@ -55,7 +56,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     processes.check_gone()
     assert (folder / "closed.txt").read_text() == "closed\nclosed\n"
     assert token.exists() == had_token
-    assert "RAY_AUTH_TOKEN" not in os.environ
+    assert not {"RAY_AUTH_TOKEN", "RAY_AUTH_MODE"} & set(os.environ)
     with pytest.raises(RunFailedError, match=r"closing.nothing was called on an executor that is closed"):
         closing.nothing()
     with pytest.raises(RunFailedError, match="closed"):
@@ -172,7 +173,7 @@ def test_no_secret_is_in_a_command_line(running: Running):
     children = [child for child in psutil.Process().children(recursive=True) if is_running(child.pid)]
     commands = "\n".join(" ".join(child.cmdline()) for child in children)
     logs = "\n".join(path.read_text() for path in running.log_dir.glob("*.log"))
-    for secret in ("do-not-tell", ray_session._TOKEN):
+    for secret in ("do-not-tell", ray_start._TOKEN):
         assert secret not in commands
         assert secret not in logs
 
@@ -236,9 +237,10 @@ except RunFailedError as error:
 def test_a_run_joins_a_running_cluster_and_leaves_it_running(running: Running, tmp_path: Path):
     import ray
 
-    address, token = ray.get_runtime_context().gcs_address, ray_session._TOKEN
+    address, token = ray.get_runtime_context().gcs_address, ray_start._TOKEN
     command = [sys.executable, "-c", JOINING, str(Path(__file__).parent), address, str(tmp_path)]
-    environment = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    on_loopback = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    environment = {**os.environ, **on_loopback, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
 
     assert done.returncode == 0, done.stderr
@@ -253,3 +255,42 @@ def test_a_cluster_that_is_not_there_is_an_error_of_the_config():
     command = [sys.executable, "-c", JOINING, str(Path(__file__).parent), "127.0.0.1:1", "/nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert "ConfigError: placement.address: there is no Ray cluster to join at '127.0.0.1:1'" in done.stderr
+
+
+def test_ranks_run_node_by_node_and_on_a_node_by_gpu():
+    places = [
+        Place(1, "node-a", "10.0.0.1", ("3",)),
+        Place(2, "node-b", "10.0.0.2", ("0",)),
+        Place(3, "node-a", "10.0.0.1", ("0",)),
+        Place(4, "node-b", "10.0.0.2", ("10",)),
+        Place(5, "node-b", "10.0.0.2", ("9",)),
+    ]
+
+    order = ray_pool._rank_order(places)
+    contexts = ray_pool._contexts("main", [places[index] for index in order], PoolConfig(workers=5, gpus_per_worker=1))
+    environment = ray_pool._environment(contexts[3], contexts, master=("10.0.0.1", 29500))
+
+    assert [places[index].pid for index in order] == [3, 1, 2, 5, 4]
+    assert [(one.rank, one.local_rank, one.node) for one in contexts] == [
+        (0, 0, "10.0.0.1"),
+        (1, 1, "10.0.0.1"),
+        (2, 0, "10.0.0.2"),
+        (3, 1, "10.0.0.2"),
+        (4, 2, "10.0.0.2"),
+    ]
+    # A process sees its own GPUs only, so its device is the first.
+    assert (environment["RANK"], environment["LOCAL_RANK"], environment["LOCAL_WORLD_SIZE"]) == ("3", "0", "3")
+    assert (environment["MASTER_ADDR"], environment["MASTER_PORT"]) == ("10.0.0.1", "29500")
+    assert "GLOO_SOCKET_IFNAME" not in environment or "GLOO_SOCKET_IFNAME" in os.environ
+
+
+def test_variables_for_workers_are_passed_on_but_no_secrets(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("HF_TOKEN", "hf_do_not_tell")
+    monkeypatch.setenv("VLLM_API_KEY", "do-not-tell")
+    context = WorkerContext("main")
+
+    environment = ray_pool._environment(context, [context], master=("127.0.0.1", 1))
+
+    assert environment["NCCL_DEBUG"] == "INFO"
+    assert not {"HF_TOKEN", "VLLM_API_KEY"} & set(environment)
