@@ -58,6 +58,13 @@ def test_every_row_has_one_rank_and_what_ranks_compute_comes_back_in_place(group
     assert torch.equal(joined_rows([share.sampler_logprobs for share in shares], rows, numbered), numbered)
 
 
+def test_t01_a_batch_that_the_ranks_do_not_divide_is_shared_out_all_the_same():
+    """Case T01: 512 prompts over 6 ranks; no size is refused, no row is padded or left out."""
+    shares = rows_of(batch_of(*[(3, [2])] * 512), 6)
+    assert sorted(row for own in shares for row in own) == list(range(512))
+    assert sorted(map(len, shares)) == [85, 85, 85, 85, 86, 86]
+
+
 def test_t02_uneven_tails_are_sampled_once_each():
     """Case T02: 124 rows over 15 engines."""
     places = sample_shares([sample(str(index)) for index in range(124)], 15)
