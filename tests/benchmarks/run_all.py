@@ -82,10 +82,12 @@ def growth() -> str:
 
 
 def engines() -> str:
-    """vLLM beside `hf`, and what an update of its weights takes."""
+    """vLLM beside `hf`, what an update of its weights takes, and what of a step no worker works in."""
     sampling = printed("Tokens a second of the two rollout engines (`tests/benchmarks/sampling.py`):", "sampling.py")
     title = "An update of vLLM's weights beside its bare reload (`tests/benchmarks/weight_sync.py`):"
-    return sampling + printed(title, "weight_sync.py")
+    sync = printed(title, "weight_sync.py")
+    title = "A step on two FSDP2 ranks with vLLM (`tests/benchmarks/controller_overhead.py`):"
+    return sampling + sync + printed(title, "controller_overhead.py")
 
 
 def rewards() -> str:
