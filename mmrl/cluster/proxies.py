@@ -135,8 +135,9 @@ class RemoteRollout:
             groups |= {place: replace(group, sample=samples[place]) for place, group in zip(own, made, strict=True)}
         self._last_stats = _joined_stats([stats for _, stats in results if stats is not None])
         in_order = [groups[place] for place in range(len(samples))]
-        for group in in_order if on_group is not None else ():
-            on_group(group)
+        if on_group is not None:
+            for group in in_order:
+                on_group(group)
         return in_order
 
     def sleep(self) -> None:
