@@ -85,14 +85,20 @@ def check_is_the_run_in_one_process(run_dir: Path, inline: Path) -> None:
             assert mine.get(name) == pytest.approx(theirs.get(name), rel=1e-3, abs=1e-5), (step, name)
 
 
+def layouts() -> list[object]:
+    """The one without vllm and with nothing in shards is for `make test-all`."""
+    return [pytest.param(name, marks=pytest.mark.slow if name == "separate-hf" else ()) for name in LAYOUTS]
+
+
 @pytest.mark.ray
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", layouts())
 def test_a_run_in_workers_is_the_run_in_one_process(layout: str, home: Path, model: Path, inline: Path):
     placement, rollout = LAYOUTS[layout]
     result = run(config(model, placement=placement, rollout=rollout), home / "runs" / layout)
     check_is_the_run_in_one_process(result.run_dir, inline)
 
 
+@pytest.mark.slow
 def test_vllm_in_one_process_is_the_run_with_hf(home: Path, model: Path, inline: Path):
     result = run(config(model, rollout=VLLM), home / "runs" / "vllm")
     check_is_the_run_in_one_process(result.run_dir, inline)
