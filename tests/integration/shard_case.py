@@ -55,7 +55,7 @@ class Case:
 
     @property
     def train_config(self) -> TrainConfig:
-        return TrainConfig.model_validate({"micro_batch_tokens": 200, **(self.train or {})})
+        return TrainConfig.model_validate({"micro_batch_tokens": 400, **(self.train or {})})
 
     @property
     def optim_config(self) -> OptimConfig:
