@@ -108,14 +108,13 @@ def test_o15_two_prompts_and_four_responses_each_are_eight(engine: VllmRollout, 
 def test_o12_ids_are_those_that_were_sampled_not_those_of_the_text(
     engine: VllmRollout, actor: PolicyModel, samples: list[Sample]
 ) -> None:
-    """Among 160 responses of a random model are some whose text would be read as other ids."""
-    groups = engine.generate(samples, params(16), num_responses=32, seed=6, step=0)
-    view = view_of_actor(actor, groups, 1.0)
-    assert view.largest_gap < 1e-5
-    ends = actor.prompts.end_token_ids
-    said = [tuple(one.token_ids) for group in groups for one in group.rollouts if not ends & set(one.token_ids)]
-    encoded = [actor.prompts.tokenizer.encode(actor.prompts.decode(ids), add_special_tokens=False) for ids in said]
-    assert any(len(again) < len(ids) for again, ids in zip(encoded, said, strict=True))
+    """Most texts of a random model would be read as other ids, and as another number of them."""
+    groups = engine.generate(samples, params(16), num_responses=8, seed=6, step=0)
+    assert view_of_actor(actor, groups, 1.0).largest_gap < 1e-5
+    tokenizer, ends = actor.prompts.tokenizer, actor.prompts.end_token_ids
+    said = [[one for one in rollout.token_ids if one not in ends] for group in groups for rollout in group.rollouts]
+    again = [tokenizer.encode(actor.prompts.decode(ids), add_special_tokens=False) for ids in said]
+    assert sum(len(one) != len(other) for one, other in zip(again, said, strict=True)) > len(said) / 2
 
 
 def test_o10_the_settings_that_hold_are_logged_once(
