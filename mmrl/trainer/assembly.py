@@ -19,6 +19,7 @@ from mmrl.trainer.checkpoints import Checkpointer
 from mmrl.trainer.engines import EngineNeeds, Engines, EngineSource, InlineSource
 from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.fitting import Fitted, fit, fit_prompts
+from mmrl.trainer.machine_notes import machine_notes
 from mmrl.trainer.offline import OfflineLoop
 from mmrl.trainer.online import OnlineLoop
 from mmrl.trainer.preflight import announce
@@ -55,6 +56,9 @@ def build_online_loop(
         source = _engine_source(config, store, point, recorder, executor)
         train, held_out = _fitted(config, source.policy.prompts, data, recorder)
         prompts = _stream(config, train.kept, config.rollout.prompts_per_step, point)
+        rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
+        if point is None:
+            announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         engines = source.open(
             EngineNeeds(
                 temperature=config.rollout.temperature,
@@ -65,11 +69,8 @@ def build_online_loop(
             stack,
         )
         stages = UserStages(config.stages, executor=executor)
-        rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         parts = {**engines.parts, "algorithm": algorithm, "stages": stages, "rewards": rewards}
         states = _restored(parts, engines, recorder, point)
-        if point is None:
-            announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         yield OnlineLoop(
             config,
             prompts=prompts,
@@ -108,12 +109,12 @@ def build_offline_loop(
         source = _engine_source(config, store, point, recorder, executor)
         train, held_out = _fitted(config, source.policy.prompts, data, recorder)
         prompts = _stream(config, train.kept, config.sft.batch_size, point)
-        needs = EngineNeeds(temperature=1.0, reference=False, critic=False, samples=[*train.kept, *held_out])
-        engines = source.open(needs, stack)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
-        states = _restored(engines.parts, engines, recorder, point)
         if point is None:
             announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
+        needs = EngineNeeds(temperature=1.0, reference=False, critic=False, samples=[*train.kept, *held_out])
+        engines = source.open(needs, stack)
+        states = _restored(engines.parts, engines, recorder, point)
         yield OfflineLoop(
             config,
             prompts=prompts,
@@ -130,6 +131,8 @@ def build_offline_loop(
 
 def _executor(config: RunConfig, recorder: Recorder, stack: ExitStack) -> Executor:
     """The workers of the run, which `stack` ends; logs of theirs lie with those of the attempt."""
+    for note in machine_notes(config.placement):
+        recorder.warn(f"preflight: {note}")
     logs = recorder.writer.attempt_dir / "logs"
     return stack.enter_context(build_executor(config.placement, log_dir=logs, say=recorder.say))
 
@@ -142,7 +145,8 @@ def _engine_source(
         return InlineSource(config, store, point)
     from mmrl.trainer.cluster_engines import ClusterSource
 
-    return ClusterSource(config, store, point, executor=executor, run_dir=recorder.writer.run_dir)
+    run_dir = recorder.writer.run_dir
+    return ClusterSource(config, store, point, executor=executor, run_dir=run_dir, say=recorder.say)
 
 
 def _checked_model(config: RunConfig, point: ResumePoint | None) -> dict[str, Any]:

@@ -6,6 +6,7 @@ of the config's model or, after a resume, of the checkpoint.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -50,13 +51,21 @@ class ClusterSource:
     """Engines in the pools of `config.placement`."""
 
     def __init__(
-        self, config: RunConfig, store: ImageStore, point: ResumePoint | None, *, executor: Executor, run_dir: Path
+        self,
+        config: RunConfig,
+        store: ImageStore,
+        point: ResumePoint | None,
+        *,
+        executor: Executor,
+        run_dir: Path,
+        say: Callable[[str], None],
     ) -> None:
         self._config = config
         self._store = store
         self._point = point
         self._executor = executor
         self._run_dir = run_dir
+        self._say = say
         self.policy = load_skeleton(config.model, config.data.image, store=store)
 
     def open(self, needs: EngineNeeds, stack: ExitStack) -> Engines:
@@ -72,6 +81,8 @@ class ClusterSource:
             if is_needed:
                 roles.setdefault(placement.pool_of(role), set()).add(role)
         room = needs_of(needs.samples, self.policy.prompts, config)
+        for pool, own in roles.items():
+            self._say(f"building {', '.join(sorted(own))} on the workers of pool {pool}")
         groups = {pool: self._group(pool, frozenset(own), needs, room) for pool, own in roles.items()}
         actor, sampling = groups[placement.pool_of("actor")], groups[placement.pool_of("rollout")]
         rollout = RemoteRollout(sampling, tensor_parallel=config.rollout.tensor_parallel, policy_version=self._version)

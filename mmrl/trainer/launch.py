@@ -121,6 +121,10 @@ def _ending(writer: RunWriter, trackers: Trackers, progress: ProgressReporter) -
         cause = f"{error.strerror or error} ({error.filename or writer.run_dir})"
         raise RunFailedError(f"the run in {writer.run_dir} failed: {cause}") from error
     except BaseException as error:
+        stop = _request_within(error)
+        if stop is not None:
+            state, cause = "cancelled", "stopped on request"
+            raise stop from error
         cause = "".join(traceback.format_exception_only(error)).strip()
         if isinstance(error, SystemExit):
             raise RunFailedError(f"the run in {writer.run_dir} was ended by a call of exit ({cause})") from error
@@ -134,6 +138,13 @@ def _ending(writer: RunWriter, trackers: Trackers, progress: ProgressReporter) -
             if cause is not None and state == "failed":
                 writer.event("failure", message=cause)
             writer.close(state)
+
+
+def _request_within(error: BaseException) -> BaseException | None:
+    """The request to stop that compiled code (Ray's, while it waits) was given as an exception and made another of."""
+    if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt | RunCancelledError):
+        return error.__cause__
+    return None
 
 
 def _listen_for_termination() -> Any:

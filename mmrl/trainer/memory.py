@@ -180,9 +180,20 @@ def _sampling(config: RunConfig, policy: PolicyModel, longest: int) -> Estimate:
     return _bytes(
         "sampling weights",
         size * num_parameters(policy)[0] / split,
-        f"vllm's own copy in {config.model.dtype}, divided among {split} (rollout.tensor_parallel); its cache takes "
-        f"what rollout.gpu_memory_utilization {config.rollout.gpu_memory_utilization:g} leaves, and sleeps during "
-        "updates where rollout.sleep allows it",
+        f"vllm's own copy in {config.model.dtype}, divided among {split} (rollout.tensor_parallel); "
+        + _vllm_cache(config),
+    )
+
+
+def _vllm_cache(config: RunConfig) -> str:
+    rollout, placement = config.rollout, config.placement
+    if rollout.kv_cache_gib is not None:
+        return f"its cache takes rollout.kv_cache_gib {rollout.kv_cache_gib:g} more"
+    if not placement.pools[placement.pool_of("rollout")].gpus_per_worker:
+        return f"on the CPU its cache takes what {rollout.max_batch_rows} responses need, up to 4 GiB more"
+    return (
+        f"its cache takes what rollout.gpu_memory_utilization {rollout.gpu_memory_utilization:g} leaves, and sleeps "
+        "during updates where rollout.sleep allows it"
     )
 
 

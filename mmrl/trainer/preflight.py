@@ -22,6 +22,7 @@ from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.estimate import Estimate
 from mmrl.trainer.estimates import estimate_run
 from mmrl.trainer.fitting import Fitted, OverlongPolicy, fit, overlong_policy
+from mmrl.trainer.machine_notes import machine_notes
 from mmrl.trainer.memory import num_parameters
 from mmrl.trainer.preflight_sizes import SizesReport, sizes_report
 from mmrl.trainer.reward_try_out import NO_TRY_OUT, TryOut, try_out
@@ -126,7 +127,7 @@ def preflight(config: RunConfig) -> PreflightReport | SizesReport:
     device_of(config.model)
     data = load_data(config)
     check_data(config, data)
-    notes: list[str] = []
+    notes: list[str] = machine_notes(config.placement)
     config = freeze_unused_parts(config, data, say=notes.append)
     if has_only_config(config.model.path):
         return sizes_report(config, data, placement=_placement(config), notes=notes)

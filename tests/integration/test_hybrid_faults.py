@@ -160,6 +160,29 @@ def test_j08_a_killed_worker_ends_the_run_with_its_name_and_the_run_goes_on(trai
 
 @pytest.mark.ray
 @pytest.mark.slow
+@pytest.mark.parametrize("moment", ["building", "training"])
+def test_a_sigterm_cancels_whatever_the_controller_waits_for(trainer: Trainer, moment: str):
+    """Ray's compiled code makes another exception of one that is raised while it waits."""
+    trainer.start()
+    assert trainer.process is not None
+    assert trainer.process.stderr is not None
+    if moment == "building":
+        while "building" not in trainer.process.stderr.readline():
+            assert trainer.process.poll() is None
+        time.sleep(1)
+    else:
+        trainer.wait_for_step(2)
+    trainer.process.send_signal(signal.SIGTERM)
+    code, said, seconds = trainer.ended()
+    assert code == 7, said
+    assert seconds < BOUND_S
+    assert "stopped by SIGTERM" in said
+    assert RunReader(trainer.folder).state().state == "cancelled"
+    trainer.check_nothing_is_left()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
 def test_a_killed_controller_leaves_nothing_behind_and_the_run_goes_on(trainer: Trainer):
     trainer.start()
     trainer.wait_for_checkpoint()
