@@ -12,7 +12,6 @@ alternate are compared.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import socket
@@ -54,9 +53,10 @@ def compare(size: str, turns: int, worlds: list[int]) -> dict:
         report: dict = {"parameters": build(whole, size, depth=1.0)}
         if 1 in worlds:
             build(shallow, size, depth=0.5)
-            alone, half = processes(whole, turns, world=1)[0], processes(shallow, turns, world=1)[0]
+            alone = processes(whole, turns, world=1)[0]
             report["alone"] = alone | {"ratio": alone["mmrl_s"] / alone["bare_s"]}
-            report["half_the_layers"] = half
+            report["memory"] = processes(whole, 0, world=1)[0]
+            report["memory_of_half_the_layers"] = processes(shallow, 0, world=1)[0]
         if 2 in worlds:
             slowest = max(processes(whole, turns, world=2), key=lambda rank: rank["mmrl_s"])
             allowed = slowest["bare_s"] + 1.5 * slowest["all_gather_s"]
@@ -84,6 +84,9 @@ def processes(folder: Path, turns: int, *, world: int) -> list[dict]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    if not turns:
+        # Memory alone: glibc gives every tensor back at once, and what it would keep for later is not taken for need.
+        environment["MALLOC_MMAP_THRESHOLD_"] = "65536"
     command = [sys.executable, __file__, "--folder", str(folder), "--turns", str(turns), "--world", str(world)]
     command += ["--port", str(port), "--rank"]
     running = [
@@ -101,13 +104,19 @@ def processes(folder: Path, turns: int, *, world: int) -> list[dict]:
 
 
 def measure(options: argparse.Namespace) -> dict:
-    """One rank. What mmrl adds to the bare reload, and what its update adds to the process's peak."""
+    """One rank: what mmrl adds to the bare reload or, in no turns, what an update adds to the process's peak."""
     from mmrl.engines.vllm_build import build_vllm_rollout
 
     folder = Path(options.folder)
     policy = load_policy_of(folder)
     engine = build_vllm_rollout(config_of(folder), policy.prompts, needs(), model_folder=folder)
     weights = list(named(policy))
+    if not options.turns:
+        engine.update_weights(iter(weights), 1)
+        with peak_rss() as extra:
+            engine.update_weights(iter(weights), 1)
+        sizes = {"extra": extra.bytes, "model": sum(weight.nbytes for _, weight in weights)}
+        return {f"{name}_mib": size / MIB for name, size in (sizes | {"largest_layer": largest_layer(weights)}).items()}
     mmrl, bare = in_turn(
         [
             lambda: engine.update_weights(iter(weights), 1),
@@ -115,15 +124,7 @@ def measure(options: argparse.Namespace) -> dict:
         ],
         options.turns,
     )
-    with peak_rss() as extra:
-        engine.update_weights(iter(weights), 1)
-    return {
-        "mmrl_s": mmrl,
-        "bare_s": bare,
-        "extra_mib": extra.bytes / MIB,
-        "model_mib": sum(weight.nbytes for _, weight in weights) / MIB,
-        "largest_layer_mib": largest_layer(weights) / MIB,
-    }
+    return {"mmrl_s": mmrl, "bare_s": bare}
 
 
 def measure_ranks(options: argparse.Namespace) -> dict:
@@ -181,11 +182,9 @@ class Peak:
 
 @contextmanager
 def peak_rss() -> Iterator[Peak]:
-    """Most that the process had more than before, looked at every millisecond. What it has freed goes back first, so
-    that it cannot be used again unseen."""
+    """Most that the process had more than before, looked at every millisecond."""
     import psutil
 
-    ctypes.CDLL(None).malloc_trim(0)
     process, peak, is_over = psutil.Process(), Peak(), threading.Event()
     start = process.memory_info().rss
 
@@ -245,13 +244,13 @@ def needs():
 def as_text(report: dict) -> str:
     lines = [f"{report['parameters'] / 1e6:.0f} M parameters, float32"]
     if "alone" in report:
-        alone, half = report["alone"], report["half_the_layers"]
+        alone, memory, half = report["alone"], report["memory"], report["memory_of_half_the_layers"]
         lines += [
             f"one rank: mmrl {alone['mmrl_s']:.3f} s, bare reload {alone['bare_s']:.3f} s, ratio {alone['ratio']:.2f} "
             "(at most 1.3)",
-            f"extra memory of an update: {alone['extra_mib']:.0f} MiB for a model of {alone['model_mib']:.0f} MiB, "
+            f"extra memory of an update: {memory['extra_mib']:.0f} MiB for a model of {memory['model_mib']:.0f} MiB, "
             f"{half['extra_mib']:.0f} MiB for {half['model_mib']:.0f} MiB; "
-            f"the largest layer has {alone['largest_layer_mib']:.0f} MiB",
+            f"the largest layer has {memory['largest_layer_mib']:.0f} MiB",
         ]
     if "two_ranks" in report:
         two = report["two_ranks"]
