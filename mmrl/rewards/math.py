@@ -49,9 +49,8 @@ class MathReward(Reward):
             with clock(self._seconds):
                 is_equal = self._equals(gold, text)
         except (OutOfTimeError, MemoryError, RecursionError) as error:
-            trouble = (
-                f"took longer than {self._seconds:g} s" if isinstance(error, OutOfTimeError) else "took too much memory"
-            )
+            slow = f"took more than {self._seconds:g} s of processor time"
+            trouble = slow if isinstance(error, OutOfTimeError) else "took too much memory"
             return Score(0.0, text, f"comparing it with the reference {item.answer!r} {trouble}: it is wrong ({place})")
         if is_equal:
             return Score(1.0, text, f"equals the reference {item.answer!r} ({place})")

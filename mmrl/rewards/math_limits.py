@@ -51,8 +51,9 @@ def why_too_large(text: str) -> str | None:
 
 @contextmanager
 def clock(seconds: float) -> Iterator[None]:
-    """Raise OutOfTimeError inside the block once the seconds are over. Signals reach the main thread only: in another
-    thread nothing is stopped."""
+    """Raise OutOfTimeError inside the block once it has used the seconds of processor time: on a machine that is busy
+    with other things an answer must not become wrong. Signals reach the main thread only: in another thread nothing is
+    stopped."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -60,13 +61,13 @@ def clock(seconds: float) -> Iterator[None]:
     def ring(signum: int, frame: FrameType | None) -> None:
         raise OutOfTimeError
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _TICK_S)  # again and again: a handler may swallow the first
+    before = signal.signal(signal.SIGVTALRM, ring)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _TICK_S)  # again and again: a handler may swallow the first
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def _depth(text: str) -> int:

@@ -26,7 +26,7 @@ def algorithm(*overrides: str) -> AlgorithmConfig:
 REFUSED = {
     "an algorithm that does not exist": (
         ["algorithm.advantage=rlo"],
-        r"algorithm: advantage\.type: got 'rlo'; allowed: .*; did you mean 'rloo'\?",
+        r"algorithm\.advantage\.type: got 'rlo'; allowed: .*; did you mean 'rloo'\?",
     ),
     "two sources of advantages": (
         ["algorithm.advantage={type: rloo, path: my.py}"],
