@@ -24,7 +24,7 @@ from mmrl.engines.base import NamedWeights, OnGroup, RolloutStats, SamplingParam
 from mmrl.engines.sampling import check_params, group_seeds
 from mmrl.engines.vllm_groups import GrowingGroup
 from mmrl.engines.vllm_plan import EnginePlan
-from mmrl.engines.vllm_prompts import render
+from mmrl.engines.vllm_run import VllmRun, find_draws
 from mmrl.engines.vllm_sleep import Sleeper
 from mmrl.engines.vllm_weights import update_engine
 from mmrl.errors import ConfigError, MmrlError, ModelError
@@ -58,7 +58,7 @@ class VllmRollout:
         self._policy_version = policy_version
         self._last_stats: RolloutStats | None = None
         self._weights_are_whole = True
-        self._draws = llm.collective_rpc(_find_draws)[0]
+        self._draws = llm.collective_rpc(find_draws)[0]
         self._logged: set[SamplingParams] = set()
         self._shapes = _shapes_of_weights(skeleton, has_own_head=llm.collective_rpc(_has_own_head)[0])
 
@@ -107,7 +107,7 @@ class VllmRollout:
             for sample, own in zip(samples, seeds, strict=True)
         )
         groups = list(waiting)
-        run = _Run(llm, self._draws, self._prompts, params, on_group)
+        run = VllmRun(llm, self._draws, self._prompts, params, on_group)
         try:
             while waiting or run.num_unfinished:
                 while waiting and run.num_unfinished < 2 * self._plan.max_rows:
@@ -194,7 +194,7 @@ class VllmRollout:
             logger.info("rollout engine vllm samples with %s", ", ".join(f"{key} {shown[key]}" for key in shown))
 
     def _stats(
-        self, groups: Sequence[GrowingGroup], finished: Sequence[RolloutGroup], run: _Run, *, total_s: float
+        self, groups: Sequence[GrowingGroup], finished: Sequence[RolloutGroup], run: VllmRun, *, total_s: float
     ) -> RolloutStats:
         prompts = [group.prompt for group in groups]
         lengths = [len(rollout.token_ids) for group in finished for rollout in group.rollouts]
@@ -209,67 +209,6 @@ class VllmRollout:
             decode_s=run.decode_s,
             flops=forward_flops(self._skeleton, prompts, prompt_of_row, lengths).total,
         )
-
-
-class _Run:
-    """One `generate`: requests that vLLM works on, and what has come of them."""
-
-    def __init__(self, llm: Any, draws: Any, prompts: Any, params: SamplingParams, on_group: OnGroup | None) -> None:
-        self._llm = llm
-        self._draws = draws
-        self._prompts = prompts
-        self._params = params
-        self._on_group = on_group
-        self._places: dict[str, tuple[GrowingGroup, int]] = {}
-        self._engine_ids: dict[str, str] = {}
-        self._num_added = 0
-        self.num_steps = self.num_rows = 0
-        self.prefill_s = self.decode_s = 0.0
-        draws.take_counts()
-
-    @property
-    def num_unfinished(self) -> int:
-        return len(self._places)
-
-    def add(self, group: GrowingGroup) -> None:
-        """A request for each response of the group, which share the prompt as it was rendered once."""
-        rendered = render(self._llm, self._prompts, group.sample, group.prompt)
-        for index, request in enumerate(group.requests()):
-            name = f"{self._num_added}-{index}"
-            self._places[name] = (group, index)
-            self._engine_ids[name] = self._llm.llm_engine.add_request(name, rendered, request)
-        self._num_added += 1
-
-    def step(self) -> None:
-        """One pass of vLLM, and the groups that are finished with it handed on."""
-        started = time.perf_counter()
-        with vllm_process.uncompiled():
-            outputs = self._llm.llm_engine.step()
-        seconds = time.perf_counter() - started
-        counts = self._draws.take_counts()
-        self.num_steps += counts.steps
-        self.num_rows += counts.rows
-        if counts.first_steps or not counts.steps:
-            self.prefill_s += seconds
-        else:
-            self.decode_s += seconds
-        for output in outputs:
-            self._take(output)
-
-    def abort(self) -> None:
-        """Leaves no request behind for the next call to wait for."""
-        self._llm.llm_engine.abort_request(list(self._engine_ids.values()), internal=True)
-
-    def _take(self, output: Any) -> None:
-        group, index = self._places[output.request_id]
-        has_ended = group.take(index, output.outputs[0])
-        if not has_ended:
-            return
-        if not output.finished:
-            self._llm.llm_engine.abort_request([self._engine_ids[output.request_id]], internal=True)
-        del self._places[output.request_id], self._engine_ids[output.request_id]
-        if group.is_finished and self._on_group is not None:
-            self._on_group(group.finished)
 
 
 def _shapes_of_weights(skeleton: PolicyModel, *, has_own_head: bool) -> dict[str, torch.Size]:
@@ -288,11 +227,3 @@ def _shapes_of_weights(skeleton: PolicyModel, *, has_own_head: bool) -> dict[str
 def _has_own_head(worker: Any) -> bool:
     """Runs in vLLM's worker. A tied head is named once, as the embeddings."""
     return any(name.endswith(_HEAD) for name, _ in worker.model_runner.get_model().named_parameters())
-
-
-def _find_draws(worker: Any) -> Any:
-    """Runs in vLLM's worker: the processor that draws its tokens."""
-    from mmrl.engines.vllm_sampler import DrawTokens
-
-    processors = worker.model_runner.input_batch.logitsprocs.all
-    return next(processor for processor in processors if isinstance(processor, DrawTokens))
