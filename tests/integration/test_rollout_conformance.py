@@ -192,7 +192,8 @@ def test_the_smallest_support_is_greedy(engine: RolloutEngine, samples: list[Sam
 def test_a_response_ends_with_the_token_that_completes_a_stop_string(
     engine: RolloutEngine, actor: PolicyModel, samples: list[Sample]
 ) -> None:
-    """What was sampled up to there is what would have been sampled without it, and the text is that of the kept ids."""
+    """Case O11. What was sampled up to there is what would have been sampled without it, and the text is that of the
+    kept ids."""
     free = engine.generate(samples, params(20), num_responses=4, seed=3, step=0)
     stop = stop_over_several_tokens(actor, _rollouts(free))
     stopped = engine.generate(samples, params(20, stop=stop), num_responses=4, seed=3, step=0)
