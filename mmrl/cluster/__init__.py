@@ -12,7 +12,7 @@ How a call travels on Ray:
       ray_host.RayHost       the worker process: finds the worker of the group, runs the method (`host`)
       ray_calls.Watch        waits for all, and ends all for the first that fails (`ray_losses`, `ray_hangs`)
 
-This package knows nothing of models or algorithms.
+All of this knows nothing of models or algorithms; `policy` is what runs on it.
 """
 
 from __future__ import annotations

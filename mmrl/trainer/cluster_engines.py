@@ -16,10 +16,10 @@ import torch
 from mmrl.batch import PreparedPrompt
 from mmrl.cluster.base import Executor
 from mmrl.cluster.group import WorkerGroup
-from mmrl.cluster.policy_worker import PolicyWorker
-from mmrl.cluster.proxies import RemoteActor, RemoteCritic, RemoteReference, RemoteRollout
-from mmrl.cluster.roles import PolicyJob
-from mmrl.cluster.weight_stream import WeightStream
+from mmrl.cluster.policy.proxies import RemoteActor, RemoteCritic, RemoteReference, RemoteRollout
+from mmrl.cluster.policy.roles import PolicyJob
+from mmrl.cluster.policy.weight_stream import WeightStream
+from mmrl.cluster.policy.worker import PolicyWorker
 from mmrl.config import RunConfig
 from mmrl.config.critic import CriticConfig
 from mmrl.config.placement import RoleName

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.batch import GroupBatch, PreparedPrompt, build_group_batch
-from mmrl.cluster.batch_shares import joined_rows, row_shares, sample_shares
+from mmrl.cluster.policy.shares import joined_rows, row_shares, sample_shares
 from mmrl.types import Message, Rollout, Sample, TextPart
 
 

@@ -16,10 +16,10 @@ from torch import Tensor
 from mmrl.algorithms.value_loss import ValueObjective
 from mmrl.batch import GroupBatch, TokenStats
 from mmrl.cluster.base import WorkerContext
-from mmrl.cluster.batch_shares import PER_WORKER
 from mmrl.cluster.dispatch import dispatch
-from mmrl.cluster.roles import PolicyJob, build_roles
-from mmrl.cluster.weight_stream import Chunk, Mailbox, WeightStream
+from mmrl.cluster.policy.roles import PolicyJob, build_roles
+from mmrl.cluster.policy.shares import PER_WORKER
+from mmrl.cluster.policy.weight_stream import Chunk, Mailbox, WeightStream
 from mmrl.engines.actor import HfActor
 from mmrl.engines.base import Objective, RolloutEngine, RolloutStats, SamplingParams
 from mmrl.engines.critic import HfCritic

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from mmrl.algorithms.value_loss import ValueObjective
 from mmrl.batch import GroupBatch, TokenStats
-from mmrl.cluster.batch_shares import joined_rows, row_shares, sample_shares
 from mmrl.cluster.group import WorkerGroup
-from mmrl.cluster.policy_worker import NotFinite
+from mmrl.cluster.policy.shares import joined_rows, row_shares, sample_shares
+from mmrl.cluster.policy.worker import NotFinite
 from mmrl.engines.base import BeforeStep, Objective, OnGroup, RolloutStats, SamplingParams
 from mmrl.types import RolloutGroup, Sample
 
