@@ -73,6 +73,13 @@ def sampled_ids(run_dir: Path, step: int) -> list[tuple[str, int, tuple[int, ...
     return found
 
 
+def check_equal(mine: dict[str, float], theirs: dict[str, float], name: str, *, rel: float) -> None:
+    """Both have the metric with one value, or neither has it."""
+    assert (name in mine) == (name in theirs), name
+    if name in mine:
+        assert mine[name] == pytest.approx(theirs[name], rel=rel, abs=1e-5), name
+
+
 def check_is_the_run_in_one_process(run_dir: Path, inline: Path) -> None:
     """The same responses from the same weights, and so the same rewards, gradients and next weights."""
     assert len(values_of(run_dir)) == STEPS
@@ -80,9 +87,9 @@ def check_is_the_run_in_one_process(run_dir: Path, inline: Path) -> None:
         assert mine["sync/logprob_gap_max"] <= 1e-4
         assert sampled_ids(run_dir, step) == sampled_ids(inline, step)
         for name in ("reward/mean", "response/length_mean", "actor/num_tokens"):
-            assert mine.get(name) == pytest.approx(theirs.get(name), rel=1e-6), (step, name)
+            check_equal(mine, theirs, name, rel=1e-6)
         for name in ("actor/loss", "actor/grad_norm", "actor/ratio_max", "actor/entropy"):
-            assert mine.get(name) == pytest.approx(theirs.get(name), rel=1e-3, abs=1e-5), (step, name)
+            check_equal(mine, theirs, name, rel=1e-3)
 
 
 def layouts() -> list[object]:
@@ -123,6 +130,5 @@ def test_critic_and_reference_are_those_of_one_process(home: Path, model: Path):
         result = run(config(model, placement=placement, **more), home / "runs" / name)
         check_is_the_run_in_one_process(result.run_dir, alone)
         for mine, theirs in zip(values_of(result.run_dir), values_of(alone), strict=True):
-            for key in ("critic/loss", "critic/grad_norm", "actor/kl"):
-                assert (key in mine) == (key in theirs)
-                assert mine.get(key, 0.0) == pytest.approx(theirs.get(key, 0.0), rel=2e-3, abs=1e-5), key
+            for name in ("critic/loss", "critic/grad_norm", "actor/kl"):
+                check_equal(mine, theirs, name, rel=2e-3)
