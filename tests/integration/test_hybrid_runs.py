@@ -124,7 +124,11 @@ def test_a_run_goes_on_with_another_number_of_ranks_and_back(home: Path, model: 
 @pytest.mark.ray
 def test_critic_and_reference_are_those_of_one_process(home: Path, model: Path):
     """PPO with a KL term: the critic on the actor's ranks, the reference once with them and once in its own pool."""
-    more = {"algorithm": {"type": "ppo", "group_size": 2, "kl": {"coef": 0.05}}, "critic": {"warmup_steps": 1}}
+    more = {
+        "algorithm": {"type": "ppo", "group_size": 2, "kl": {"coef": 0.05}},
+        "critic": {"warmup_steps": 1},
+        "reward": [{"type": "length", "max_tokens": 16}],
+    }
     alone = run(config(model, **more), home / "runs" / "ppo").run_dir
     for name, placement in (("ppo-ranks", MAIN), ("ppo-apart", REFERENCE_APART)):
         result = run(config(model, placement=placement, **more), home / "runs" / name)
