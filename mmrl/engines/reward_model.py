@@ -1,7 +1,7 @@
 """The process in which a reward model lives: loaded once, asked in batches over a connection.
 
-`mmrl.rewards.model` starts it. It reads the config, writes None or why the model does not load, and then answers each
-batch, a list of (sample, response), with a list of numbers or texts that say why there is none. It ends with its
+`mmrl.rewards.model.model` starts it. It reads the config, writes None or why the model does not load, and then answers
+each batch, a list of (sample, response), with a list of numbers or texts that say why there is none. It ends with its
 connection.
 """
 

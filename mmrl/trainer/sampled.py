@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from mmrl.algorithms.selection import SelectionStats
 from mmrl.engines.base import RolloutStats
-from mmrl.rewards.metrics import reward_metrics
+from mmrl.rewards.runner import reward_metrics
 from mmrl.trainer.throughput import response_metrics
 from mmrl.types import RewardResult, RolloutGroup
 

@@ -14,12 +14,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "add-a-reward.md").read_text(encoding="utf-8")
 HELPERS = ("rewards_builders.py", "test_rewards_registry.py")
-NEW_FILES = ("mmrl/rewards/palindrome.py", "tests/unit/test_rewards_palindrome.py")
+NEW_FILES = ("mmrl/rewards/answers/palindrome.py", "tests/unit/test_rewards_palindrome.py")
 ANCHORS = {
     "mmrl/config/reward.py, before RewardConfig": ("RewardConfig = Annotated[", "\n\n"),
     "mmrl/config/reward.py, in RewardConfig": ("    | FunctionRewardConfig,\n", ""),
     "mmrl/rewards/registry.py, in REWARDS": ('    "function": ', ""),
-    "mmrl/rewards/registry.py, imports": ("from mmrl.rewards.point ", ""),
 }
 
 

@@ -18,9 +18,10 @@ import pytest
 from mmrl.config.reward import CodeRewardConfig
 from mmrl.config.run import RewardRunnerConfig
 from mmrl.errors import ConfigError
-from mmrl.rewards import RewardItem, RewardRunner, Score, sandbox
-from mmrl.rewards.code import CodeReward
-from mmrl.rewards.sandbox import Limits, Sandbox
+from mmrl.rewards import RewardItem, RewardRunner, Score
+from mmrl.rewards.code.reward import CodeReward
+from mmrl.rewards.sandbox import sandbox
+from mmrl.rewards.sandbox.sandbox import Limits, Sandbox
 from mmrl.types import Message, RewardResult, Sample, TextPart
 
 PAIRS = [{"input": "1 2", "output": "3"}, {"input": "5 5", "output": "10"}]

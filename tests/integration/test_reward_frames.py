@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mmrl.rewards.frames import resized_size
+from mmrl.rewards.vision.frames import resized_size
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from math_verify import parse, verify
 
 from mmrl.config.reward import MathRewardConfig
 from mmrl.rewards import RewardItem
-from mmrl.rewards.math import MathReward
+from mmrl.rewards.answers.math.reward import MathReward
 from mmrl.types import Message, Sample, TextPart
 
 PAIRS = [

@@ -32,7 +32,7 @@ from mmrl.models.reward_model import RewardModel, load_reward_model, save_reward
 from mmrl.models.scorers import Scorer, load_scorer
 from mmrl.models.tiny_tokenizer import train_tokenizer
 from mmrl.rewards import RewardItem, RewardRunner
-from mmrl.rewards.model import ModelReward
+from mmrl.rewards.model.model import ModelReward
 from mmrl.types import ImagePart, ImageRef, Message, RewardResult, Rollout, RolloutGroup, Sample, TextPart
 
 WORDS = "what is the digit in image ? answer : it shows a seven and eight that very bright"

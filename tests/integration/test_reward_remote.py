@@ -16,7 +16,7 @@ from mmrl.config.run import RewardRunnerConfig
 from mmrl.data.images import ImageStore
 from mmrl.errors import ConfigError, RunFailedError
 from mmrl.rewards import RewardItem, RewardRunner
-from mmrl.rewards.remote import RemoteReward, _read
+from mmrl.rewards.model.remote import RemoteReward, _read
 from mmrl.types import ImagePart, Message, RewardResult, Rollout, RolloutGroup, Sample, TextPart
 
 KEY = "not-a-real-key-0123456789"

@@ -13,7 +13,7 @@ from mmrl.config.run import RewardRunnerConfig
 from mmrl.data.images import ImageStore
 from mmrl.rewards import RewardItem, RewardRunner, Score
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.render import RenderReward
+from mmrl.rewards.vision.render import RenderReward
 from mmrl.types import ImagePart, Message, Sample, TextPart
 
 ALL = ("ssim", "pixel", "edge")

@@ -256,7 +256,7 @@ def test_a_system_without_namespaces_is_a_warning_with_what_to_allow(monkeypatch
     def refused(isolation: str) -> None:
         raise ConfigError("this system allows no namespaces (why); allow them")
 
-    monkeypatch.setattr("mmrl.rewards.sandbox.Sandbox", refused)
+    monkeypatch.setattr("mmrl.rewards.sandbox.sandbox.Sandbox", refused)
     check = abilities.check_sandbox()
     assert (check.status, check.fix) == ("warn", "allow them")
     assert check.detail == "will not work as they should: this system allows no namespaces (why)"
@@ -266,7 +266,7 @@ def test_a_system_without_namespaces_is_a_warning_with_what_to_allow(monkeypatch
 def test_a_browser_is_told_or_what_to_install(
     browser: str | None, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mmrl.rewards.rendering.find_browser", lambda: browser)
+    monkeypatch.setattr("mmrl.rewards.vision.rendering.find_browser", lambda: browser)
     check = abilities.check_browser()
     assert check.status == "ok"
     assert detail in check.detail

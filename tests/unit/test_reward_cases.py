@@ -16,12 +16,12 @@ from rewards_builders import item
 from mmrl.config.reward import ChoiceRewardConfig, ExactRewardConfig, IouRewardConfig, MathRewardConfig
 from mmrl.config.run import RewardRunnerConfig
 from mmrl.rewards import RewardRunner, reward
-from mmrl.rewards.choice import ChoiceReward
-from mmrl.rewards.exact import ExactReward
-from mmrl.rewards.function import UserFunction
-from mmrl.rewards.iou import IouReward
-from mmrl.rewards.math import MathReward
-from mmrl.rewards.metrics import reward_metrics
+from mmrl.rewards.answers.choice import ChoiceReward
+from mmrl.rewards.answers.exact import ExactReward
+from mmrl.rewards.answers.math.reward import MathReward
+from mmrl.rewards.function.function import UserFunction
+from mmrl.rewards.runner import reward_metrics
+from mmrl.rewards.vision.iou import IouReward
 from mmrl.types import ImagePart, ImageRef, Message, RewardPart, RewardResult, Sample, TextPart
 
 MATH = MathReward(MathRewardConfig())

@@ -9,7 +9,7 @@ from rewards_builders import sample
 
 from mmrl.config.reward import CaptionRewardConfig
 from mmrl.rewards.base import RewardFailure, RewardItem, Score
-from mmrl.rewards.caption import CaptionReward
+from mmrl.rewards.vision.caption import CaptionReward
 
 CAT = "a black cat sits on the mat"
 

@@ -5,8 +5,8 @@ from pydantic import ValidationError
 from rewards_builders import item
 
 from mmrl.config.reward import ChoiceRewardConfig
+from mmrl.rewards.answers.choice import ChoiceReward, find_choice
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.choice import ChoiceReward, find_choice
 
 
 @pytest.mark.parametrize(

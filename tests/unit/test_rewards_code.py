@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from mmrl.config.reward import CodeRewardConfig
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.code import find_program
-from mmrl.rewards.code_harness import equal, find, run
-from mmrl.rewards.code_tests import CodeTest, InputTest, is_same_output, read_tests
+from mmrl.rewards.code.harness import equal, find, run
+from mmrl.rewards.code.reward import find_program
+from mmrl.rewards.code.tests import CodeTest, InputTest, is_same_output, read_tests
 
 
 @pytest.mark.parametrize(

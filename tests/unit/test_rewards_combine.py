@@ -12,8 +12,8 @@ from mmrl.config.reward import RewardConfig
 from mmrl.config.run import RewardRunnerConfig
 from mmrl.rewards import RewardRunner, Score
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.metrics import reward_metrics
 from mmrl.rewards.registry import build_reward, deadline_s, is_isolated
+from mmrl.rewards.runner import reward_metrics
 
 FORMAT = {"type": "format"}
 EXACT = {"type": "exact", "boxed": False}

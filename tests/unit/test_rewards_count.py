@@ -4,9 +4,9 @@ import pytest
 from rewards_builders import item
 
 from mmrl.config.reward import CountRewardConfig
+from mmrl.rewards.answers.number_words import numbers_in_words
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.count import CountReward, read_count
-from mmrl.rewards.number_words import numbers_in_words
+from mmrl.rewards.vision.count import CountReward, read_count
 
 
 @pytest.mark.parametrize(

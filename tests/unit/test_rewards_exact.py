@@ -4,8 +4,8 @@ import pytest
 from rewards_builders import item
 
 from mmrl.config.reward import ExactRewardConfig
+from mmrl.rewards.answers.exact import ExactReward
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.exact import ExactReward
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from rewards_builders import item
 
 from mmrl.config.reward import FormatRewardConfig, KeywordRewardConfig, LengthRewardConfig
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.format import FormatReward
-from mmrl.rewards.keyword import KeywordReward
-from mmrl.rewards.length import LengthReward
+from mmrl.rewards.form.format import FormatReward
+from mmrl.rewards.form.keyword import KeywordReward
+from mmrl.rewards.form.length import LengthReward
 
 THINK = r"(?s)<think>.*</think>\s*<answer>.*</answer>"
 

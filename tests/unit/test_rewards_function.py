@@ -13,8 +13,8 @@ from rewards_builders import item
 from mmrl.config.reward import FunctionRewardConfig
 from mmrl.errors import ConfigError
 from mmrl.rewards.base import RewardFailure, Score
-from mmrl.rewards.function import FunctionReward, UserFunction, read_returned
-from mmrl.rewards.loading import load_function
+from mmrl.rewards.function.function import FunctionReward, UserFunction, read_returned
+from mmrl.rewards.function.loading import load_function
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from rewards_builders import item
 
 from mmrl.config.reward import JudgeRewardConfig
 from mmrl.rewards.base import RewardFailure, RewardItem
-from mmrl.rewards.judge_cache import JudgeCache
-from mmrl.rewards.judge_prompt import messages, new_code, question_of, read_grade, response_format
+from mmrl.rewards.model.judge_cache import JudgeCache
+from mmrl.rewards.model.judge_prompt import messages, new_code, question_of, read_grade, response_format
 from mmrl.types import ImagePart, ImageRef, Message, TextPart
 
 CONFIG = JudgeRewardConfig(model="m")
@@ -129,7 +129,7 @@ def test_a_code_is_new_each_time_and_nowhere_in_the_question() -> None:
 
 def test_a_code_that_is_in_the_question_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     codes = iter(["aaaa", "bbbb", "cccc"])
-    monkeypatch.setattr("mmrl.rewards.judge_prompt.secrets.token_hex", lambda size: next(codes))
+    monkeypatch.setattr("mmrl.rewards.model.judge_prompt.secrets.token_hex", lambda size: next(codes))
     assert new_code(question_of(item("x aaaa", "bbbb"), CONFIG)) == "cccc"
 
 

@@ -4,8 +4,8 @@ import pytest
 from rewards_builders import item
 
 from mmrl.config.reward import MathRewardConfig
+from mmrl.rewards.answers.math.reward import MathReward
 from mmrl.rewards.base import RewardFailure, Score
-from mmrl.rewards.math import MathReward
 
 REWARD = MathReward(MathRewardConfig())
 

@@ -8,9 +8,9 @@ import pytest
 from rewards_builders import item
 
 from mmrl.config.reward import MathRewardConfig
+from mmrl.rewards.answers.math.limits import OutOfTimeError, clock, why_too_large
+from mmrl.rewards.answers.math.reward import MathReward
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.math import MathReward
-from mmrl.rewards.math_limits import OutOfTimeError, clock, why_too_large
 
 MATH = MathReward(MathRewardConfig())
 
@@ -40,7 +40,7 @@ def test_an_answer_that_is_slow_to_compare_is_wrong_and_says_so(monkeypatch: pyt
             except Exception:
                 continue
 
-    monkeypatch.setattr("mmrl.rewards.math_compare.answers_equal", forever)
+    monkeypatch.setattr("mmrl.rewards.answers.math.compare.answers_equal", forever)
     score = MathReward(MathRewardConfig(timeout_s=0.25)).score(item(r"\boxed{8}", "7"))
     assert score.value == 0.0
     assert "took more than 0.1 s of processor time" in (score.explanation or "")
@@ -51,7 +51,7 @@ def test_a_reference_that_is_slow_to_read_is_a_failure(monkeypatch: pytest.Monke
         while True:
             sum(range(1000))
 
-    monkeypatch.setattr("mmrl.rewards.math_compare.can_be_compared", forever)
+    monkeypatch.setattr("mmrl.rewards.answers.math.compare.can_be_compared", forever)
     with pytest.raises(RewardFailure, match=r"the reference answer '7' cannot be worked out within 0\.1 s"):
         MathReward(MathRewardConfig(timeout_s=0.25)).score(item(r"\boxed{8}", "7"))
 

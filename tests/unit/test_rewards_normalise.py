@@ -14,7 +14,7 @@ from mmrl.config.reward import RewardConfig
 from mmrl.config.run import RewardRunnerConfig
 from mmrl.errors import ConfigError
 from mmrl.rewards import RewardRunner
-from mmrl.rewards.normalise import Normaliser
+from mmrl.rewards.combine.normalise import Normaliser
 from mmrl.types import RewardPart, RewardResult, RolloutGroup
 
 

@@ -7,9 +7,9 @@ from rewards_builders import item
 
 from mmrl.config.reward import NumberRewardConfig
 from mmrl.errors import ConfigError
+from mmrl.rewards.answers.number import NumberReward, Quantity, read_quantity
+from mmrl.rewards.answers.units import conversion_factor
 from mmrl.rewards.base import RewardFailure
-from mmrl.rewards.number import NumberReward, Quantity, read_quantity
-from mmrl.rewards.units import conversion_factor
 
 
 def value(answer: str, response: str, **settings: object) -> float | None:

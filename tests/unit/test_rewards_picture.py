@@ -8,9 +8,9 @@ from PIL import Image
 
 from mmrl.config.reward import RenderRewardConfig
 from mmrl.errors import ConfigError
-from mmrl.rewards import rendering
-from mmrl.rewards.picture import MEASURES, edge, over_blank, pixel, ssim
-from mmrl.rewards.render import find_source, fitted, on_white
+from mmrl.rewards.vision import rendering
+from mmrl.rewards.vision.picture import MEASURES, edge, over_blank, pixel, ssim
+from mmrl.rewards.vision.render import find_source, fitted, on_white
 
 
 def flat(grey: int) -> Image.Image:

@@ -10,10 +10,10 @@ from rewards_builders import item
 
 from mmrl.config.reward import LanguageRewardConfig, OverlongRewardConfig, RepetitionRewardConfig, TagsRewardConfig
 from mmrl.rewards.base import RewardFailure, RewardItem
-from mmrl.rewards.language import LanguageReward
-from mmrl.rewards.overlong import OverlongReward
-from mmrl.rewards.repetition import RepetitionReward
-from mmrl.rewards.tags import TagsReward
+from mmrl.rewards.form.language import LanguageReward
+from mmrl.rewards.form.overlong import OverlongReward
+from mmrl.rewards.form.repetition import RepetitionReward
+from mmrl.rewards.form.tags import TagsReward
 from mmrl.types import Message, TextPart
 
 

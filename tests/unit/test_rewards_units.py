@@ -6,8 +6,8 @@ import pytest
 from rewards_builders import item
 
 from mmrl.config.reward import MathRewardConfig, NumberRewardConfig
-from mmrl.rewards.math import MathReward
-from mmrl.rewards.number import NumberReward
+from mmrl.rewards.answers.math.reward import MathReward
+from mmrl.rewards.answers.number import NumberReward
 
 NUMBER, MATH = NumberReward(NumberRewardConfig()), MathReward(MathRewardConfig())
 

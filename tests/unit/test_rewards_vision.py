@@ -10,10 +10,10 @@ from rewards_builders import item
 
 from mmrl.config.reward import IouRewardConfig, OcrRewardConfig, PointRewardConfig
 from mmrl.rewards.base import RewardFailure, RewardItem
-from mmrl.rewards.boxes import Box, Point, read_boxes, read_points
-from mmrl.rewards.iou import IouReward
-from mmrl.rewards.ocr import OcrReward
-from mmrl.rewards.point import PointReward
+from mmrl.rewards.vision.boxes import Box, Point, read_boxes, read_points
+from mmrl.rewards.vision.iou import IouReward
+from mmrl.rewards.vision.ocr import OcrReward
+from mmrl.rewards.vision.point import PointReward
 from mmrl.types import ImagePart, ImageRef, Message
 
 

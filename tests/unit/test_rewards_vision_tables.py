@@ -7,10 +7,10 @@ from rewards_builders import item
 from vision_tables import BOXES, COUNTS, POINTS, TEXTS
 
 from mmrl.config.reward import CountRewardConfig, IouRewardConfig, OcrRewardConfig, PointRewardConfig
-from mmrl.rewards.count import CountReward
-from mmrl.rewards.iou import IouReward
-from mmrl.rewards.ocr import OcrReward
-from mmrl.rewards.point import PointReward
+from mmrl.rewards.vision.count import CountReward
+from mmrl.rewards.vision.iou import IouReward
+from mmrl.rewards.vision.ocr import OcrReward
+from mmrl.rewards.vision.point import PointReward
 
 
 @pytest.mark.parametrize("table", [BOXES, COUNTS, TEXTS])

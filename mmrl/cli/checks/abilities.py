@@ -85,7 +85,7 @@ def check_engine_vllm() -> Check:
 
 def check_sandbox() -> Check:
     """Whether programs of the reward code get namespaces of their own. One is run to find out."""
-    from mmrl.rewards.sandbox import Sandbox
+    from mmrl.rewards.sandbox.sandbox import Sandbox
 
     name = "rewards code and render"
     try:
@@ -97,7 +97,7 @@ def check_sandbox() -> Check:
 
 
 def check_browser() -> Check:
-    from mmrl.rewards.rendering import find_browser
+    from mmrl.rewards.vision.rendering import find_browser
 
     browser = find_browser()
     name = "reward render of HTML"

@@ -1,0 +1,1 @@
+"""Rewards that compare an answer with the reference: text, a choice, a number, mathematics."""

@@ -1,0 +1,1 @@
+"""The reward `math`: reading answers as mathematics and comparing them."""

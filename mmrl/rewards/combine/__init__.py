@@ -1,0 +1,1 @@
+"""Rewards that are made of others, and bringing parts to one scale."""

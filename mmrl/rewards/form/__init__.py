@@ -1,0 +1,1 @@
+"""Rewards for the form of a response: its pattern, tags, language, length, repetition."""

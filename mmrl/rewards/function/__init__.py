@@ -1,0 +1,1 @@
+"""The reward `function`: a user's own."""

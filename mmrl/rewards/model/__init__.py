@@ -1,0 +1,1 @@
+"""Rewards that are scored elsewhere: by a model, a judge or a service over HTTP."""

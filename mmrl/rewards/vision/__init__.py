@@ -1,0 +1,1 @@
+"""Rewards of vision tasks: boxes, points, counts, text in images, captions, rendered pictures."""
