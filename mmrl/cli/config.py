@@ -34,11 +34,16 @@ def show(config: ConfigArgument, overrides: OverridesArgument = None, json: Json
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON Schema of configs."""
-    from mmrl.config import RunConfig
+def schema(
+    kind: Annotated[
+        str, typer.Option(metavar="KIND", help="A kind of run, such as noop; rl is that of training.")
+    ] = "rl",
+) -> None:
+    """Print the JSON Schema of configs of a kind."""
+    from mmrl.config.kinds import class_of_kind
 
-    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **RunConfig.model_json_schema()})
+    schema = class_of_kind(kind).model_json_schema()
+    print_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema})
 
 
 @app.command()

@@ -202,7 +202,7 @@ def _checks_of(config: Path) -> AbstractContextManager[RunChecks]:
     from mmrl.config import load_config
     from mmrl.trainer.data_checks import checks_of
 
-    return checks_of(load_config(config).config)
+    return checks_of(load_config(config).run_config)
 
 
 def _previewer(config: Path | None, model: str | None) -> Previewer | None:
@@ -215,7 +215,7 @@ def _previewer(config: Path | None, model: str | None) -> Previewer | None:
     from mmrl.trainer.preview import Previewer
 
     if config is not None:
-        return Previewer.of_run(load_config(config).config, ImageStore())
+        return Previewer.of_run(load_config(config).run_config, ImageStore())
     return Previewer.of_model(str(model), ImageStore())
 
 

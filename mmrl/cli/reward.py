@@ -54,7 +54,7 @@ def try_out(
     from mmrl.rewards.probes import find_problems, summarise, try_rewards
     from mmrl.rewards.runner import RewardRunner
 
-    run = load_config(config, overrides or ()).config
+    run = load_config(config, overrides or ()).run_config
     if not run.reward:
         raise ConfigError(f"{config} names no rewards to try; add some, such as `reward: [{{type: exact}}]`")
     ref = run.data.eval or run.data.train_parts[0].name

@@ -26,7 +26,7 @@ def rescore_run(
 
     reader = RunReader(resolve_run(run))
     source = str(reader.run_dir / CONFIG_FILE)
-    changed = load_over(config, reader.config(), overrides, source=source).config
+    changed = load_over(config, reader.config(), overrides, source=source).run_config
     if not changed.reward:
         raise ConfigError(f"{config or source} names no rewards; add some, such as `reward: [{{type: exact}}]`")
     wanted = _chosen_steps(reader.steps(split), steps, split)

@@ -26,7 +26,7 @@ def run(
         return
     from mmrl.trainer.preflight import preflight
 
-    report = preflight(loaded.config)
+    report = preflight(loaded.run_config)
     if json:
         print_json({"config": plain_config(loaded.config), "preflight": report.to_json()})
     else:

@@ -21,6 +21,7 @@ from mmrl.errors import EXIT_RUN_FAILED, ConfigError
 
 if TYPE_CHECKING:
     from mmrl.config import LoadedConfig
+    from mmrl.trainer import TrainResult
 
 
 def train(
@@ -50,18 +51,27 @@ def train(
 
 
 def train_and_tell(loaded: LoadedConfig, run_dir: Path, *, resume: str, json: bool) -> None:
-    """Train, then print where the run is and the last value of each metric."""
-    from mmrl.trainer import train
-
+    """Train, then print where the run is and the last value of each metric. A noop trains nothing, without torch."""
     changed = dict.fromkeys(leaf.origin.where for leaf in loaded.leaves if leaf.origin.kind == "override")
     note(f"config: {loaded.source}" + (f", changed by {', '.join(changed)}" if changed else ""))
     with run_under_way(run_dir):
-        result = train(loaded.config, run_dir=run_dir, resume=resume)
+        result = _train(loaded, run_dir, resume)
     if json:
         print_json({"run_dir": result.run_dir, "steps": result.steps, "metrics": result.metrics})
         return
     rows = [("run_dir", result.run_dir), ("steps", result.steps), *sorted(result.metrics.items())]
     print_table(rows, ["name", "value"])
+
+
+def _train(loaded: LoadedConfig, run_dir: Path, resume: str) -> TrainResult:
+    if loaded.config.kind == "noop":
+        from mmrl.config import NoopConfig
+        from mmrl.trainer.noop import run_noop
+
+        return run_noop(loaded.of(NoopConfig), run_dir=run_dir, resume=resume)
+    from mmrl.trainer import train
+
+    return train(loaded.run_config, run_dir=run_dir, resume=resume)
 
 
 def replay_and_tell(path: Path, overrides: list[str], *, json: bool) -> None:

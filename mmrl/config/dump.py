@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.representer import SafeRepresenter
 
 from mmrl.config.nodes import Origin, Scalar
-from mmrl.config.run import RunConfig
 from mmrl.config.secrets import redact
 from mmrl.config.yaml_text import read_yaml
 from mmrl.errors import ConfigError
 
+if TYPE_CHECKING:
+    from mmrl.config.kinds import AnyConfig
 
-def plain_config(config: RunConfig) -> dict[str, Any]:
+
+def plain_config(config: AnyConfig) -> dict[str, Any]:
     """The whole config as dicts, lists and JSON scalars, defaults included, secrets replaced by `<redacted>`.
 
     Whatever writes, prints or sends a config (run directory, trackers, commands) takes it from here.
@@ -25,7 +27,7 @@ def plain_config(config: RunConfig) -> dict[str, Any]:
     return data
 
 
-def dump_yaml(config: RunConfig) -> str:
+def dump_yaml(config: AnyConfig) -> str:
     """The whole config as YAML 1.2 that `load_config` reads back to an equal config, but for its secrets."""
     return yaml_text(plain_config(config))
 

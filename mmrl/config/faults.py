@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from mmrl.config.kinds import all_kinds, config_class
 from mmrl.config.nodes import MapNode, Node, Path, dotted, find, nearest, plain
 from mmrl.config.schema import field_at, models_at, path_of
 from mmrl.config.secrets import redact_at
@@ -60,7 +61,7 @@ def shown(value: Any, path: Path) -> str:
 
 
 def _fault(details: ErrorDetails, root: Node, source: str) -> str:
-    path, kind = path_of(details["loc"]), details["type"]
+    path, kind = path_of(details["loc"], root), details["type"]
     if kind == "value_error":
         return _fault_of_validator(details, path, root, source)
     if kind == "extra_forbidden":
@@ -70,6 +71,8 @@ def _fault(details: ErrorDetails, root: Node, source: str) -> str:
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_type(details, path, root, source)
     got = shown(details["input"], path)
+    if path == ("kind",) and kind == "literal_error":
+        return fault_line(root, path, f"got {got}; {_choices(all_kinds(), details['input'])}", source)
     allowed = _allowed(details) if kind in _PHRASES or kind.split("_")[0] in _KINDS else details["msg"].lower()
     return fault_line(root, path, f"got {got}; {allowed}", source)
 
@@ -91,9 +94,10 @@ def _unknown_key(path: Path, root: Node, source: str) -> str:
         key, node = next(iter(node.items.items()))
         full = (*full, key)
     siblings = tuple(dict.fromkeys(name for model in models_at(root, path[:-1]) for name in model.model_fields))
-    hint = suggest(dotted(path), siblings)
+    model = config_class(root)
+    hint = suggest(dotted(path), siblings, model)
     if hint.startswith("known here") and full != path:
-        hint = suggest(dotted(full), siblings)
+        hint = suggest(dotted(full), siblings, model)
     origin = nearest(root, path).origin
     return f"{origin}: unknown key {dotted(path)!r}; {hint}"
 

@@ -1,4 +1,4 @@
-"""From a YAML file and `key=value` overrides to a `RunConfig`, and the origin of each of its values.
+"""From a YAML file and `key=value` overrides to the config of a run, and the origin of each of its values.
 
 The way: file -> tree of nodes (`yaml_text`) -> overrides laid over it (`overrides`) -> plain data -> pydantic;
 what pydantic refuses becomes one ConfigError (`faults`), what it accepts is told by leaf with its origin.
@@ -10,19 +10,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from mmrl.config.dump import plain_config
 from mmrl.config.faults import config_error, fault_line, faults_of
+from mmrl.config.kinds import config_class, kinds_of
 from mmrl.config.nodes import DEFAULT, ListNode, MapNode, Node, Origin, Scalar, dotted, find, from_plain, plain
 from mmrl.config.nodes import Path as KeyPath
 from mmrl.config.overrides import apply_override, join_split_overrides, read_override
-from mmrl.config.run import RunConfig
 from mmrl.config.schema import path_of
 from mmrl.config.yaml_text import read_yaml
 from mmrl.errors import ConfigError, NotFoundError
+
+if TYPE_CHECKING:
+    from mmrl.config.base import ConfigModel
+    from mmrl.config.kinds import AnyConfig
+    from mmrl.config.run import RunConfig
+
+Config = TypeVar("Config", bound="ConfigModel")
 
 
 @dataclass(frozen=True)
@@ -38,9 +45,25 @@ class Leaf:
 class LoadedConfig:
     """A config, where it was read from, and each of its values with its origin, in the order of the models."""
 
-    config: RunConfig
+    config: AnyConfig
     source: str
     leaves: tuple[Leaf, ...]
+
+    @property
+    def run_config(self) -> RunConfig:
+        """The config of a run that trains a model. Raises ConfigError for another kind."""
+        from mmrl.config.run import RunConfig
+
+        return self.of(RunConfig)
+
+    def of(self, model: type[Config]) -> Config:
+        """The config as one of class `model`. Raises ConfigError for a kind of another class."""
+        if not isinstance(self.config, model):
+            wanted = ", ".join(kinds_of(model))
+            raise ConfigError(
+                f"{self.source}: kind {self.config.kind} does not do here; give a config of kind {wanted}"
+            )
+        return self.config
 
     def origin_of(self, key: str) -> Origin:
         """The origin of the value at a dotted key. Raises KeyError for one that does not exist."""
@@ -107,9 +130,10 @@ def _apply_overrides(root: MapNode, overrides: Sequence[str], source: str) -> No
         raise config_error(source, faults)
 
 
-def _validate(root: MapNode, source: str, folder: Path) -> RunConfig:
+def _validate(root: MapNode, source: str, folder: Path) -> AnyConfig:
     try:
-        return RunConfig.model_validate(plain(root), context={"folder": folder})
+        config: Any = config_class(root).model_validate(plain(root), context={"folder": folder})
+        return config
     except ValidationError as error:
         if _take_as_text(root, error):
             return _validate(root, source, folder)
@@ -120,14 +144,14 @@ def _take_as_text(root: MapNode, error: ValidationError) -> bool:
     """Where text is wanted and YAML read a number or a boolean, put the text as it was written; True if any was."""
     any_changed = False
     for details in error.errors(include_url=False, include_context=False):
-        node = find(root, path_of(details["loc"])) if details["type"] == "string_type" else None
+        node = find(root, path_of(details["loc"], root)) if details["type"] == "string_type" else None
         if isinstance(node, Scalar) and node.text and isinstance(node.value, (bool, int, float)):
             node.value = node.text
             any_changed = True
     return any_changed
 
 
-def _refuse_booleans_as_numbers(config: RunConfig, root: MapNode, source: str) -> None:
+def _refuse_booleans_as_numbers(config: AnyConfig, root: MapNode, source: str) -> None:
     """pydantic reads `true` as 1; in a config that is a slip."""
     faults = [
         fault_line(root, path, f"got {str(node.value).lower()}; must be a number", source)

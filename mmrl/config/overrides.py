@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mmrl.config.kinds import config_class
 from mmrl.config.nodes import ListNode, MapNode, Node, Origin, Path, Scalar, child, dotted, plain
-from mmrl.config.run import RunConfig
 from mmrl.config.schema import default_node, step
 from mmrl.config.secrets import redact, redact_at, redact_under
 from mmrl.config.yaml_text import read_yaml
@@ -70,7 +70,7 @@ def apply_override(root: MapNode, override: Override) -> None:
     Raises ConfigError for a key inside a plain value and for an index that a list does not have.
     """
     node: Node = root
-    annotation: Any = RunConfig
+    annotation: Any = config_class(root)
     for depth, part in enumerate(override.path[:-1]):
         below = child(node, part)
         if below is None or (isinstance(below, Scalar) and below.value is None):

@@ -11,8 +11,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from mmrl.config.base import ConfigModel
+from mmrl.config.kinds import config_class
 from mmrl.config.nodes import DEFAULT, MapNode, Node, Path, Scalar, child, from_plain
-from mmrl.config.run import RunConfig
 
 Model = type[ConfigModel]
 
@@ -59,7 +59,7 @@ def field_at(models: tuple[Model, ...], key: str) -> FieldInfo | None:
 
 def models_at(root: Node, path: Path) -> tuple[Model, ...]:
     """The classes that may stand at `path`, given the types chosen in the tree; empty where no class does."""
-    annotation: Any = RunConfig
+    annotation: Any = config_class(root)
     node: Node | None = root
     for part in path:
         annotation = step(annotation, part, node)
@@ -76,9 +76,9 @@ def step(annotation: Any, part: str | int, node: Node | None = None) -> Any | No
     return field.annotation if field is not None else None
 
 
-def path_of(location: tuple[str | int, ...]) -> Path:
+def path_of(location: tuple[str | int, ...], root: Node) -> Path:
     """Where in the config an error of pydantic is: its location without the names of union members."""
-    annotation: Any = RunConfig
+    annotation: Any = config_class(root)
     path: list[str | int] = []
     for part in location:
         members = {tag_of(model): model for model in models_of(annotation)}
@@ -115,10 +115,10 @@ def _node_of(value: Any) -> Node:
 
 
 @cache
-def known_keys() -> tuple[str, ...]:
-    """All dotted keys of a config, groups and values, items of lists as `.0`, of maps those that the default has; of
-    rewards inside rewards one level."""
-    return tuple(dict.fromkeys(_keys_below(RunConfig, "")))
+def known_keys(model: Model | None = None) -> tuple[str, ...]:
+    """All dotted keys of a config class, that of training unless another is given: groups and values, items of lists as
+    `.0`, of maps those that the default has; of rewards inside rewards one level."""
+    return tuple(dict.fromkeys(_keys_below(model or config_class(None), "")))
 
 
 def _keys_below(annotation: Any, prefix: str, above: tuple[tuple[Model, ...], ...] = ()) -> Iterator[str]:

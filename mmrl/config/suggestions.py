@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from difflib import get_close_matches
 
-from mmrl.config.schema import known_keys
+from mmrl.config.schema import Model, known_keys
 
 _PEERS_WORDS = {
     "adv_estimator": "algorithm.type",
@@ -87,8 +87,9 @@ _NOTES = {
 }
 
 
-def suggest(key: str, siblings: tuple[str, ...]) -> str:
-    """What to write instead of the unknown dotted `key`; `siblings` are the names known in its group.
+def suggest(key: str, siblings: tuple[str, ...], model: Model | None = None) -> str:
+    """What to write instead of the unknown dotted `key`; `siblings` are the names known in its group, `model` is the
+    class of the whole config where it is not that of training.
 
     Ends in a list of the group's keys where nothing is near.
     """
@@ -97,10 +98,11 @@ def suggest(key: str, siblings: tuple[str, ...]) -> str:
     near = get_close_matches(name, siblings, n=1, cutoff=0.75)
     if near:
         return f"did you mean {prefix + near[0]!r}?"
-    if name in _PEERS_WORDS:
+    known = known_keys(model)
+    if _PEERS_WORDS.get(name) in known:
         note = f" ({_NOTES[name]})" if name in _NOTES else ""
         return f"did you mean {_PEERS_WORDS[name]!r}?{note}"
-    elsewhere = _elsewhere(f"{group}.{name}".lstrip("."), name)
+    elsewhere = _elsewhere(f"{group}.{name}".lstrip("."), name, known)
     if elsewhere:
         return f"did you mean {' or '.join(map(repr, elsewhere))}?"
     if not siblings:
@@ -108,12 +110,12 @@ def suggest(key: str, siblings: tuple[str, ...]) -> str:
     return f"known here: {', '.join(siblings)}"
 
 
-def _elsewhere(key: str, name: str) -> list[str]:
+def _elsewhere(key: str, name: str, known_here: tuple[str, ...]) -> list[str]:
     """Up to three keys of other groups: of that very name, else like the whole dotted key, else of a like name.
 
     The nearest to the top come first, and the settings of single rewards last.
     """
-    others = [known for known in known_keys() if not key.startswith(f"{known}.")]
+    others = [known for known in known_here if not key.startswith(f"{known}.")]
     others.sort(key=lambda known: (known.startswith("reward."), known.count(".")))
     by_name: dict[str, list[str]] = {}
     for known in others:

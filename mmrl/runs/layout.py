@@ -21,6 +21,7 @@ OWNER_FILE = "owner"
 EVENTS_FILE = "events.jsonl"
 METRICS_FILE = "metrics.jsonl"
 MANIFEST_FILE = "manifest.json"
+STOP_FILE = "stop"
 
 _ATTEMPT = re.compile(r"attempt-([1-9]\d*)")
 _SHARD = re.compile(r"([a-z0-9][a-z0-9_-]*)-(\d{6,})\.parquet")
@@ -68,6 +69,11 @@ def attempts(run_dir: Path) -> list[int]:
         return []
     matches = (_ATTEMPT.fullmatch(entry.name) for entry in run_dir.iterdir() if entry.is_dir())
     return sorted(int(match[1]) for match in matches if match)
+
+
+def was_begun(run_dir: Path, attempt: int) -> bool:
+    """Whether a trainer began the attempt; a supervisor makes its folder before that."""
+    return (attempt_dir(run_dir, attempt) / EVENTS_FILE).exists()
 
 
 def is_run(path: Path) -> bool:

@@ -187,15 +187,6 @@ class _Span:
         return _Span(self.attempt, self.begin, self.rows, last_step)
 
 
-def read_owner(run_dir: Path) -> dict[str, Any] | None:
-    """Token, attempt, process id and host of the attempt that may write here; None if no attempt took it yet."""
-    try:
-        owner = json.loads((run_dir / layout.OWNER_FILE).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return owner if isinstance(owner, dict) else None
-
-
 def _begin(events: list[Event], rows: list[dict[str, Any]]) -> int | None:
     """The step of the first state event that names one; without it, the first step with metrics."""
     for event in events:

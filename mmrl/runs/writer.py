@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,10 +18,10 @@ from mmrl.runs import layout
 from mmrl.runs.config_file import changed_settings, identity_conflict
 from mmrl.runs.disk import JsonLines, plain, write_whole, writing
 from mmrl.runs.images import keep_image
-from mmrl.runs.reader import RunReader, read_owner
+from mmrl.runs.ownership import AttemptClaim, new_token, read_owner, take_ownership
+from mmrl.runs.reader import RunReader
 from mmrl.runs.recording import choose_groups
 from mmrl.runs.records import StateName, TokenRecord
-from mmrl.runs.shards import encode_shard
 from mmrl.types import ImageRef, ScoredGroup
 
 _UNDER_WAY = ("starting", "running")
@@ -48,26 +46,36 @@ class RunWriter:
         self._warned: set[str] = set()
 
     @classmethod
-    def create(cls, run_dir: Path, *, config_yaml: str, resume: bool, record: RecordConfig | None = None) -> RunWriter:
+    def create(
+        cls,
+        run_dir: Path,
+        *,
+        config_yaml: str,
+        resume: bool,
+        record: RecordConfig | None = None,
+        claim: AttemptClaim | None = None,
+    ) -> RunWriter:
         """Begins an attempt: the first in a new or empty folder, the next one when resuming.
 
-        config_yaml: the resolved config with secrets removed. record: what is kept of the samples.
+        config_yaml: the resolved config with secrets removed. record: what is kept of the samples. claim: number and
+        token where a supervisor gives them.
         Raises ConflictError for a run directory when not resuming, for the run of another config (see
-        `mmrl.runs.config_file`), and for a folder that holds something else.
+        `mmrl.runs.config_file`), for a folder that holds something else, and for a claim that came too late.
         """
         run_dir = run_dir.absolute()
         earlier = _check_folder(run_dir, config_yaml, resume=resume)
-        attempt = _claim_attempt(run_dir, may_be_later=resume)
-        token = secrets.token_hex(16)
-        folder = layout.attempt_dir(run_dir, attempt)
+        if claim is None:
+            claim = AttemptClaim(_next_attempt(run_dir, may_be_later=resume), new_token())
+        attempt, folder = claim.attempt, layout.attempt_dir(run_dir, claim.attempt)
+        take_ownership(run_dir, claim, pid=os.getpid())
         with writing(folder):
             for name in ("logs", "samples"):
-                (folder / name).mkdir()
+                (folder / name).mkdir(parents=True, exist_ok=True)
             layout.checkpoints_dir(run_dir).mkdir(exist_ok=True)
-        write_whole(run_dir / layout.OWNER_FILE, _owner(token, attempt))
+            _begin_once(run_dir, attempt)
         for path in (run_dir / layout.CONFIG_FILE, folder / layout.CONFIG_FILE):
             write_whole(path, config_yaml.encode())
-        writer = cls(run_dir, attempt=attempt, token=token, record=record or RecordConfig())
+        writer = cls(run_dir, attempt=attempt, token=claim.token, record=record or RecordConfig())
         writer.event("state", state="starting", pid=os.getpid(), host=socket.gethostname())
         changes = changed_settings(earlier, config_yaml) if earlier is not None else {}
         if changes:
@@ -119,6 +127,8 @@ class RunWriter:
         """
         if not groups or (split == "train" and step % self._record.every):
             return None
+        from mmrl.runs.shards import encode_shard
+
         path = self.attempt_dir / "samples" / layout.shard_name(split, step)
         if path.exists():
             raise ConflictError(f"{path} exists; the samples of a step are written once and never changed")
@@ -210,7 +220,7 @@ def _owner_lives(run_dir: Path) -> bool:
     return False
 
 
-def _claim_attempt(run_dir: Path, *, may_be_later: bool) -> int:
+def _next_attempt(run_dir: Path, *, may_be_later: bool) -> int:
     """Makes the folder of the next attempt. Two that try at once get different numbers, or one is refused."""
     with writing(run_dir):
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -226,9 +236,13 @@ def _claim_attempt(run_dir: Path, *, may_be_later: bool) -> int:
             return attempt
 
 
-def _owner(token: str, attempt: int) -> bytes:
-    owner = {"token": token, "attempt": attempt, "pid": os.getpid(), "host": socket.gethostname(), "since": _now()}
-    return json.dumps(owner).encode() + b"\n"
+def _begin_once(run_dir: Path, attempt: int) -> None:
+    """Raises ConflictError where a trainer began this very attempt before: it was started twice."""
+    path = layout.attempt_dir(run_dir, attempt) / layout.EVENTS_FILE
+    try:
+        path.open("x").close()
+    except FileExistsError as error:
+        raise ConflictError(f"{path.parent} was begun already by another process; an attempt begins once") from error
 
 
 def _now() -> str:

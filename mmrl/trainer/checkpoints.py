@@ -52,6 +52,7 @@ class Checkpointer:
         self._run_dir = recorder.writer.run_dir
         self._background = Background("mmrl-checkpoint")
         self._in_flight: Snapshot | None = None
+        self._newest_step: int | None = None
         self._num_failed = 0
         self._last_error: Exception | None = None
 
@@ -60,13 +61,24 @@ class Checkpointer:
         copy, and `timing_s/checkpoint_wait` of it for the checkpoint before, where that was still being written."""
         self._collect(wait=False)
         every = self._config.every
-        if step != self._total_steps and not (every > 0 and step % every == 0):
-            return
+        if step == self._total_steps or (every > 0 and step % every == 0):
+            self._save(step)
+
+    def save_now(self, step: int) -> bool:
+        """A checkpoint of the step that has just ended, due or not, for a run that stops here. True once it is whole;
+        False where it could not be written, which is said."""
+        self._collect(wait=False)
+        if self._newest_step != step:
+            self._save(step)
+        self._collect(wait=True)
+        return self._last_error is None
+
+    def _save(self, step: int) -> None:
         start = time.perf_counter()
         self._collect(wait=True)
         waited = time.perf_counter() - start
         snapshot = self._take(step)
-        self._in_flight = snapshot
+        self._in_flight, self._newest_step = snapshot, step
         self._background.start(lambda: self._write(snapshot))
         times = {"timing_s/checkpoint": time.perf_counter() - start, "timing_s/checkpoint_wait": waited}
         self._recorder.end_late(step, {**times, "checkpoint/copied_bytes": float(snapshot.num_bytes)})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from mmrl.config import RunConfig
 from mmrl.engines.base import Actor
 from mmrl.engines.finite import NotFiniteError
 from mmrl.errors import RunFailedError
+from mmrl.runs.stopping import StopRequest
 from mmrl.trainer.checkpoints import Checkpointer
 from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.faults import write_fault
@@ -39,8 +40,11 @@ class Loop(ABC):
         self.checkpointer = checkpointer
         self.recorder = recorder
 
-    def run(self, first_step: int) -> None:
+    def run(self, first_step: int, *, stop: StopRequest | None = None) -> None:
         """Steps first_step..train.steps, and what a checkpoint still has to write.
+
+        A request to `stop` is obeyed once the step under way has ended and a checkpoint of it is written, with a
+        RunCancelledError; after the last step there is nothing left to stop.
 
         A step's metrics are written before its checkpoint, so a run that goes on from the checkpoint lacks none; those
         of a step that fails are written as far as it came.
@@ -51,8 +55,11 @@ class Loop(ABC):
                 self.evaluator.evaluate()
             self.recorder.end()
         try:
-            for step in range(first_step, self.config.train.steps + 1):
-                self._step(step)
+            with stop.between_steps() if stop is not None else nullcontext():
+                for step in range(first_step, self.config.train.steps + 1):
+                    self._step(step)
+                    if stop is not None and stop.is_requested and step < self.config.train.steps:
+                        stop.raise_after(step, is_saved=self.checkpointer.save_now(step))
         finally:
             self.checkpointer.wait()
         self.checkpointer.require_last()

@@ -88,7 +88,7 @@ def prepare(out: Path, *, seed: int) -> Prepared:
 def run_grpo(out: Path, *, seed: int, overrides: Sequence[str] = ()) -> TrainResult:
     """The run of `configs/quickstart.yaml` on the prepared model."""
     loaded = load_config(quickstart_config_path(), [f"seed={seed}", f"model.path={out / 'model'}", *overrides])
-    return train(loaded.config, run_dir=fresh_folder(out / f"grpo-seed{seed}"))
+    return train(loaded.run_config, run_dir=fresh_folder(out / f"grpo-seed{seed}"))
 
 
 def quickstart(out: Path | None = None, *, seed: int = 0) -> QuickstartResult:
@@ -156,7 +156,7 @@ def accuracy(model: Path, *, split: str = "test") -> float:
         ModelConfig(path=str(model), dtype="float32"), ImageConfig(), store=ImageStore(), trainable=False
     )
     rollout = HfRollout(policy, RolloutConfig())
-    config = load_config(quickstart_config_path()).config
+    config = load_config(quickstart_config_path()).run_config
     with RewardRunner(config.reward, RewardRunnerConfig()) as rewards:
         groups = answer(
             load_dataset(f"digits-which@{split}"),

@@ -16,6 +16,7 @@ from mmrl.errors import ConflictError, DataError, ModelError, NotFoundError
 from mmrl.models.fingerprint import fingerprint_difference
 from mmrl.runs import layout
 from mmrl.runs.config_file import identity_conflict
+from mmrl.runs.reader import RunReader
 from mmrl.trainer.checkpoint_folder import find_fault
 from mmrl.trainer.state import Stateful
 
@@ -98,7 +99,7 @@ def named_checkpoint(path: Path, run_dir: Path, *, config_yaml: str) -> ResumePo
         hint = f"the newest whole one is {whole.folder}" if whole else "the run has no whole one"
         raise DataError(f"--resume: checkpoint {folder} is damaged: {fault}; {hint}")
     if folder.parent.resolve() != layout.checkpoints_dir(run_dir).resolve():
-        if layout.is_run(run_dir):
+        if _went_elsewhere(run_dir, step=layout.parse_checkpoint_name(folder.name)):
             raise ConflictError(
                 f"--resume: {folder} is a checkpoint of another run than {run_dir}, which holds a run already; name "
                 "one of its own checkpoints, or a new folder"
@@ -107,6 +108,15 @@ def named_checkpoint(path: Path, run_dir: Path, *, config_yaml: str) -> ResumePo
         if conflict is not None:
             raise ConflictError(f"--resume: {folder} is of another config: {conflict}; name a checkpoint of this one")
     return _point(folder)
+
+
+def _went_elsewhere(run_dir: Path, *, step: int | None) -> bool:
+    """Whether the folder holds a run that did not begin after `step`, or that has a checkpoint of its own by now."""
+    if not layout.is_run(run_dir):
+        return False
+    begun = [event for event in RunReader(run_dir).events() if event.kind == "state"]
+    begins = {event.fields["step"] for event in begun if isinstance(event.fields.get("step"), int)}
+    return bool(_folders(run_dir)) or bool(begins - {step})
 
 
 def open_checkpoint(folder: Path) -> ResumePoint:

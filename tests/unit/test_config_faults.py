@@ -61,7 +61,7 @@ def load_config_top_level() -> list[str]:
         ("seed: -1\n", "seed: got -1; must be >= 0"),
         ("seed: 1.5\n", "seed: got 1.5; must be a whole number"),
         ("eval: {at_start: maybe}\n", "eval.at_start: got 'maybe'; must be true or false"),
-        ("kind: sftt\n", "kind: got 'sftt'; allowed: rl, sft; did you mean 'sft'?"),
+        ("kind: sftt\n", "kind: got 'sftt'; allowed: rl, sft, "),
         ("track: wandb\n", "track: got 'wandb'; must be a list, such as [a, b]"),
         ("track: [wandbb]\n", "track.0: got 'wandbb'; allowed: tensorboard, wandb; did you mean 'wandb'?"),
         ("eval: 3\n", "eval: got 3; must be a map of keys"),
