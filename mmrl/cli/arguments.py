@@ -18,8 +18,13 @@ OptionalConfigArgument = Annotated[
     str | None, typer.Argument(metavar="CONFIG", show_default=False, help="A YAML file, or a run directory.")
 ]
 OptionalRunDirOption = Annotated[
-    Path | None,
-    typer.Option("--run-dir", metavar="DIR", show_default=False, help="Folder of the run; made if missing."),
+    str | None,
+    typer.Option(
+        "--run-dir",
+        metavar="DIR",
+        show_default=False,
+        help="Folder of the run, made if missing; or one in an object store, s3://BUCKET/PATH.",
+    ),
 ]
 ReplayOption = Annotated[
     Path | None,

@@ -23,7 +23,7 @@ _FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextmanager
-def run_under_way(run_dir: Path) -> Iterator[None]:
+def run_under_way(run_dir: Path | str) -> Iterator[None]:
     """Around the training itself: what goes wrong in here makes the command end as a failed run."""
     try:
         yield
@@ -49,7 +49,7 @@ def report_failure(error: Exception, words: Sequence[str]) -> int:
     return error.exit_code if isinstance(error, MmrlError) else EXIT_FAILED
 
 
-def describe(error: Exception, words: Sequence[str], *, folder: Path | None = None) -> str:
+def describe(error: Exception, words: Sequence[str], *, folder: Path | str | None = None) -> str:
     """What went wrong and what to do. `folder` is where the failing command was writing, if that is known."""
     chain = list(_chain(error))
     full = next((one for one in chain if _is_full_disk(one)), None)

@@ -43,14 +43,16 @@ def train(
         replay_and_tell(replay, [word for word in (config, *(overrides or ())) if word is not None], json=json)
         return
     from mmrl.config import load_config
+    from mmrl.runs.mirror import is_address
 
     if config is None or run_dir is None:
         missing = "CONFIG" if config is None else "--run-dir DIR"
         raise ConfigError(f"mmrl train: {missing} is missing; give CONFIG --run-dir DIR, or --replay FILE")
-    train_and_tell(load_config(Path(config), overrides or ()), run_dir.expanduser(), resume=resume, json=json)
+    where = run_dir if is_address(run_dir) else Path(run_dir).expanduser()
+    train_and_tell(load_config(Path(config), overrides or ()), where, resume=resume, json=json)
 
 
-def train_and_tell(loaded: LoadedConfig, run_dir: Path, *, resume: str, json: bool) -> None:
+def train_and_tell(loaded: LoadedConfig, run_dir: Path | str, *, resume: str, json: bool) -> None:
     """Train, then print where the run is and the last value of each metric. A noop trains nothing, without torch."""
     changed = dict.fromkeys(leaf.origin.where for leaf in loaded.leaves if leaf.origin.kind == "override")
     note(f"config: {loaded.source}" + (f", changed by {', '.join(changed)}" if changed else ""))
@@ -63,7 +65,7 @@ def train_and_tell(loaded: LoadedConfig, run_dir: Path, *, resume: str, json: bo
     print_table(rows, ["name", "value"])
 
 
-def _train(loaded: LoadedConfig, run_dir: Path, resume: str) -> TrainResult:
+def _train(loaded: LoadedConfig, run_dir: Path | str, resume: str) -> TrainResult:
     if loaded.config.kind == "noop":
         from mmrl.config import NoopConfig
         from mmrl.trainer.noop import run_noop

@@ -46,6 +46,8 @@ class NoopSettings(ConfigModel):
     """Pay no heed to SIGTERM."""
     children: int = Field(0, ge=0)
     """Processes that are started beside the run and outlive it, SIGTERM included, until they are killed."""
+    mirror_every_s: float = Field(30.0, gt=0)
+    """As record.mirror_every_s of other kinds."""
 
 
 class NoopConfig(ConfigModel):

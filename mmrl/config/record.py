@@ -16,3 +16,6 @@ class RecordConfig(ConfigModel):
     """Response tokens a step whose groups are kept with prompt, text and token ids; null keeps all."""
     token_logprobs: bool = True
     """Keep the log-probability of each token of those groups."""
+    mirror_every_s: float = Field(30.0, gt=0)
+    """Where the run directory is the address of an object store: seconds between two looks for what is finished and is
+    not there yet."""

@@ -11,6 +11,7 @@ import torch
 from mmrl.config import RunConfig, dump_yaml
 from mmrl.data.images import ImageStore
 from mmrl.runs.layout import new_run_dir
+from mmrl.runs.mirror import mirrored
 from mmrl.runs.ownership import AttemptClaim
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.stopping import StopRequest
@@ -34,14 +35,28 @@ def train(
 ) -> TrainResult:
     """Trains as `config` says and writes everything to `run_dir` (a new folder under MMRL_HOME/runs if not given).
 
+    run_dir: a folder, or the address of one in an object store (`mmrl.runs.mirror`).
     resume: "auto" goes on from the newest whole checkpoint of a run directory of the same config, "never" takes only a
     new folder, and the path of a checkpoint goes on from that one.
     `reward_functions` are added to the config's rewards with weight 1.
     Raises ConfigError, DataError, ModelError before the run begins, RunFailedError once it has.
     """
     claim = AttemptClaim.from_environment()
+    progress = progress or make_progress()
+    where = run_dir if run_dir is not None else new_run_dir(config.name)
     check_rewards(config, reward_functions)
-    folder = Path(run_dir) if run_dir is not None else new_run_dir(config.name)
+    with mirrored(where, every_s=config.record.mirror_every_s, say=progress.message) as folder:
+        return _train(config, folder, resume, reward_functions, progress, claim)
+
+
+def _train(
+    config: RunConfig,
+    folder: Path,
+    resume: str | Path,
+    reward_functions: Sequence[Callable[..., Any]],
+    progress: ProgressReporter,
+    claim: AttemptClaim | None,
+) -> TrainResult:
     torch.manual_seed(config.seed)
     data = load_data(config)
     check_data(config, data)
@@ -50,7 +65,6 @@ def train(
     writer = RunWriter.create(
         folder, config_yaml=text, resume=str(resume) != "never", record=config.record, claim=claim
     )
-    progress = progress or make_progress()
     store = ImageStore()
     recorder = Recorder(writer, progress=progress, store=store)
     trackers = Trackers.start(config.track, run_dir=writer.run_dir, config=config, warn=recorder.warn)

@@ -19,6 +19,7 @@ from mmrl.config.dump import dump_yaml
 from mmrl.config.noop import NoopConfig, NoopSettings
 from mmrl.errors import EXIT_RUN_FAILED, ConflictError, RunFailedError
 from mmrl.runs import layout
+from mmrl.runs.mirror import mirrored
 from mmrl.runs.ownership import AttemptClaim
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.reader import RunReader
@@ -43,10 +44,17 @@ def run_noop(
     Raises ConflictError for a folder that may not be taken, RunCancelledError after a stop on request, and NoopError
     with the exit code that the config asks for.
     """
-    folder = Path(run_dir) if run_dir is not None else layout.new_run_dir(config.name)
     claim = AttemptClaim.from_environment()
-    writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=str(resume) != "never", claim=claim)
     progress = progress or make_progress()
+    where = run_dir if run_dir is not None else layout.new_run_dir(config.name)
+    with mirrored(where, every_s=config.noop.mirror_every_s, say=progress.message) as folder:
+        return _run(config, folder, resume, progress, claim)
+
+
+def _run(
+    config: NoopConfig, folder: Path, resume: str | Path, progress: ProgressReporter, claim: AttemptClaim | None
+) -> TrainResult:
+    writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=str(resume) != "never", claim=claim)
     stop = StopRequest(writer.attempt_dir)
     with ending(writer, progress, stop=stop):
         _Noop(config, writer, stop, progress).run(_first_step(writer.run_dir, resume))
