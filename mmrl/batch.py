@@ -73,6 +73,12 @@ class GroupBatch:
     old_entropy: the same, in nats; of each token under the policy at the start of the update.
     values, returns: the same of a critic: what it expected before each token, and what it should have.
     succeeded: (B,) float32, 1 where the response did its task; None where no loss asks for it.
+    preferred: (B,) float32, 1 for the chosen answer of a pair or one that was judged good, 0 for the other; None where
+        no answers are compared. margins: (B,) float32, by how much a pair's chosen answer is better, the same in both
+        rows. baselines: (B,) float32, what a loss compares the row with, the same in all rows.
+    whole_groups: the rows of a prompt stay in one pass on one rank, since their losses depend on each other.
+    response_images: for each row the images in its response, in turns that the policy did not write; None where no
+        response has any. Such a batch does not take the prefix path.
     sample_ids: (P,) ids of the samples that the prompts are of, and row_numbers: (B,) int64, the place of each row in
         the batch that it was selected from; both None for a batch that was not built from rollouts.
     """
@@ -90,12 +96,21 @@ class GroupBatch:
     values: Tensor | None = None
     returns: Tensor | None = None
     succeeded: Tensor | None = None
+    preferred: Tensor | None = None
+    margins: Tensor | None = None
+    baselines: Tensor | None = None
+    whole_groups: bool = False
+    response_images: tuple[tuple[PreparedImage, ...], ...] | None = None
     sample_ids: tuple[str, ...] | None = None
     row_numbers: Tensor | None = None
 
     @property
     def num_rows(self) -> int:
         return self.response_ids.shape[0]
+
+    @property
+    def has_images(self) -> bool:
+        return any(prompt.images for prompt in self.prompts) or any(self.response_images or ())
 
     @property
     def num_sampled_tokens(self) -> int:
@@ -117,6 +132,9 @@ class GroupBatch:
         def cut(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else tensor[rows, :width]
 
+        def take(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor[rows]
+
         return GroupBatch(
             prompts=tuple(self.prompts[index] for index in kept_prompts.tolist()),
             prompt_of_row=prompt_of_row,
@@ -130,9 +148,16 @@ class GroupBatch:
             advantages=cut(self.advantages),
             values=cut(self.values),
             returns=cut(self.returns),
-            succeeded=None if self.succeeded is None else self.succeeded[rows],
+            succeeded=take(self.succeeded),
+            preferred=take(self.preferred),
+            margins=take(self.margins),
+            baselines=take(self.baselines),
+            whole_groups=self.whole_groups,
+            response_images=(
+                None if self.response_images is None else tuple(self.response_images[row] for row in rows.tolist())
+            ),
             sample_ids=None if self.sample_ids is None else tuple(self.sample_ids[i] for i in kept_prompts.tolist()),
-            row_numbers=None if self.row_numbers is None else self.row_numbers[rows],
+            row_numbers=take(self.row_numbers),
         )
 
     def select_prompts(self, first: int, last: int) -> GroupBatch:

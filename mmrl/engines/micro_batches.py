@@ -2,8 +2,9 @@
 
 A micro-batch costs what its forward pass really takes, padding included. On the prefix path that is its distinct
 prompts padded to the longest of them, plus its responses padded to the longest of them; on the plain path it is its
-rows, each a prompt and a response, padded to the longest row. Whole groups are packed in order of length, so that
-padding is small; only a group that alone passes the budget is divided, by responses.
+rows, each a prompt and a response, padded to the longest row; on the packed path the same rows without padding. Whole
+groups are put together in order of length, so that padding is small; only a group that alone passes the budget is
+divided, by responses, and not where the batch says that its groups stay whole.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ def num_real_tokens(batch: GroupBatch, *, path: ForwardPath = "prefix") -> int:
 
 @dataclass(frozen=True)
 class _Unit:
-    """Rows of one prompt that stay together. Lengths count tokens."""
+    """Rows of one prompt that stay together. Lengths count tokens; unpadded: of all rows, each with its prompt."""
 
     rows: tuple[int, ...]
     prompt: int
     prompt_length: int
     longest_response: int
+    unpadded: int
 
 
 _ORDERS: tuple[Callable[[_Unit], tuple[int, ...]], ...] = (
@@ -77,6 +79,7 @@ class _Extent(NamedTuple):
     longest_response: int = 0
     longest_row: int = 0
     last_prompt: int = -1
+    unpadded: int = 0
 
     def plus(self, unit: _Unit) -> _Extent:
         return _Extent(
@@ -86,9 +89,12 @@ class _Extent(NamedTuple):
             longest_response=max(self.longest_response, unit.longest_response),
             longest_row=max(self.longest_row, unit.prompt_length + unit.longest_response),
             last_prompt=unit.prompt,
+            unpadded=self.unpadded + unit.unpadded,
         )
 
     def num_tokens(self, path: ForwardPath) -> int:
+        if path == "packed":
+            return self.unpadded
         if path == "plain":
             return self.num_rows * self.longest_row
         return self.num_prompts * self.longest_prompt + self.num_rows * self.longest_response
@@ -104,34 +110,38 @@ def _num_tokens(units: Sequence[_Unit], path: ForwardPath) -> int:
 def _row_units(batch: GroupBatch) -> list[_Unit]:
     lengths = batch.response_lengths.tolist()
     return [
-        _Unit((row,), prompt, len(batch.prompts[prompt]), lengths[row])
+        _Unit((row,), prompt, len(batch.prompts[prompt]), lengths[row], len(batch.prompts[prompt]) + lengths[row])
         for row, prompt in enumerate(batch.prompt_of_row.tolist())
     ]
 
 
 def _units(batch: GroupBatch, budget: int, path: ForwardPath) -> list[_Unit]:
-    """Whole groups, or the parts of a group over the budget. The plain path shares nothing, so there rows are free."""
+    """Whole groups, or the parts of a group over the budget. The other paths share nothing, so there rows are free."""
     rows = _row_units(batch)
-    if path == "plain":
+    if path != "prefix" and not batch.whole_groups:
         return rows
     groups: dict[int, list[_Unit]] = {}
     for unit in rows:
         groups.setdefault(unit.prompt, []).append(unit)
+    if batch.whole_groups:
+        return [_joined(group) for group in groups.values()]
     return [part for group in groups.values() for part in _parts_of_group(group, budget)]
 
 
 def _parts_of_group(group: list[_Unit], budget: int) -> list[_Unit]:
     by_length = sorted(group, key=lambda unit: (unit.longest_response, unit.rows))
-    parts = _fill_evenly(by_length, budget, "prefix")
-    return [
-        _Unit(
-            rows=tuple(row for unit in part for row in unit.rows),
-            prompt=part[0].prompt,
-            prompt_length=part[0].prompt_length,
-            longest_response=part[-1].longest_response,
-        )
-        for part in parts
-    ]
+    return [_joined(part) for part in _fill_evenly(by_length, budget, "prefix")]
+
+
+def _joined(units: Sequence[_Unit]) -> _Unit:
+    """Units of one prompt as one."""
+    return _Unit(
+        rows=tuple(row for unit in units for row in unit.rows),
+        prompt=units[0].prompt,
+        prompt_length=units[0].prompt_length,
+        longest_response=max(unit.longest_response for unit in units),
+        unpadded=sum(unit.unpadded for unit in units),
+    )
 
 
 def _fill_evenly(units: Sequence[_Unit], budget: int, path: ForwardPath) -> list[list[_Unit]]:

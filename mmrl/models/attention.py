@@ -10,8 +10,10 @@ None: for as many queries as keys that means causal, for a single query that it 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -30,14 +32,22 @@ def attend(
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
+    segment_lengths: Sequence[int] | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
     """query (rows, heads, queries, dim) over key and value (rows, kv_heads, keys, dim): (rows, queries, heads, dim).
+
+    segment_lengths: the row is made of sequences of these lengths, each of which sees only itself. They are attended to
+    one by one, which takes no more products than they have by themselves.
 
     In decoding over a `GroupCache` its layer comes as key and value, and attends itself.
     """
     if isinstance(key, GroupLayer):
         return key.attend(query, query.shape[-1] ** -0.5 if scaling is None else scaling), None
+    if segment_lengths is not None:
+        parts = zip(*(each.split(list(segment_lengths), dim=2) for each in (query, key, value)), strict=True)
+        own = [attend(module, *part, None, scaling=scaling, dropout=dropout)[0] for part in parts]
+        return torch.cat(own, dim=1), None
     num_queries, num_keys = query.shape[2], key.shape[2]
     groups = query.shape[1] // key.shape[1]
     if num_queries == 1:

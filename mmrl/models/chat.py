@@ -34,15 +34,18 @@ class ChatEncoder:
         escape = _unused_character(messages)
         literals: list[str] = []
         rendered = self._render([self._to_template(message, escape, literals) for message in messages])
-        if not literals:
-            return self._tokenizer(rendered, add_special_tokens=False)["input_ids"]
-        ids: list[int] = []
-        for stretch, is_special in _cut(rendered, self._special):
-            if is_special:
-                ids.append(self._tokenizer.convert_tokens_to_ids(stretch))
-            else:
-                ids.extend(self.encode_text(_restore(stretch, escape, literals)))
-        return ids
+        return self._encode_rendered(rendered, escape, literals)
+
+    def encode_after(self, history: Sequence[Message], following: Sequence[Message]) -> list[int]:
+        """Ids that the template writes behind the words of an assistant turn after `history` when `following` comes
+        next and then another assistant turn: the end of the turn first, each image one placeholder, the header of the
+        next answer last. The words themselves have no part in it."""
+        mark = _unused_character([*history, *following])
+        answered = [*history, Message("assistant", (TextPart(mark),)), *following]
+        escape = _unused_character(answered)
+        literals: list[str] = []
+        rendered = self._render([self._to_template(message, escape, literals) for message in answered])
+        return self._encode_rendered(rendered.rpartition(mark)[2], escape, literals)
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of plain text; a special token's name in it is letters like any other."""
@@ -60,6 +63,17 @@ class ChatEncoder:
             if token_id in end_token_ids:
                 return token_id
         return None
+
+    def _encode_rendered(self, rendered: str, escape: str, literals: Sequence[str]) -> list[int]:
+        if not literals:
+            return self._tokenizer(rendered, add_special_tokens=False)["input_ids"]
+        ids: list[int] = []
+        for stretch, is_special in _cut(rendered, self._special):
+            if is_special:
+                ids.append(self._tokenizer.convert_tokens_to_ids(stretch))
+            else:
+                ids.extend(self.encode_text(_restore(stretch, escape, literals)))
+        return ids
 
     def _to_template(self, message: Message, escape: str, literals: list[str]) -> dict[str, Any]:
         if not any(isinstance(part, ImagePart) for part in message.content):

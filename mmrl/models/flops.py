@@ -45,12 +45,13 @@ def forward_flops(
 ) -> Flops:
     """Of the forward pass of a group batch, or of sampling it token by token, which does the same products.
 
-    path: `prefix` forwards every prompt and every different image once, `plain` with each response.
+    path: `prefix` forwards every prompt and every different image once, `plain` with each response, `packed` every
+    prompt with each response and every different image once.
     """
-    if path == "plain":
+    is_plain = path != "prefix"
+    if is_plain:
         prompts, prompt_of_row = [prompts[index] for index in prompt_of_row], range(len(prompt_of_row))
-    is_plain = path == "plain"
-    vision = _vision_flops(policy, prompts, share_images=not is_plain)
+    vision = _vision_flops(policy, prompts, share_images=path != "plain")
     return replace(vision, language=_language_flops(policy, prompts, prompt_of_row, response_lengths, is_plain))
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from mmrl.batch import GroupBatch, PreparedPrompt, TokenStats
+from mmrl.batch import GroupBatch, PreparedImage, PreparedPrompt, TokenStats
 from mmrl.models.checkpointing import checkpoint_layers
 from mmrl.models.families import Family, ImageSlots
 from mmrl.models.features import ImageEncoder
@@ -27,7 +27,7 @@ from mmrl.models.prefix import Prefix, empty_cache, join_prefixes
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.rows import Rows, build_rows
 
-ForwardPath = Literal["prefix", "plain"]
+ForwardPath = Literal["prefix", "plain", "packed"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,8 @@ class PolicyModel(nn.Module):
     ) -> TokenStats:
         """Log-probabilities, with gradients, of every response token: (B, T) float32, zero where response_mask is 0.
 
-        path: `prefix` forwards each prompt once, `plain` with each of its responses.
+        path: `prefix` forwards each prompt once, `plain` with each of its responses, `packed` as well, but all of them
+        as one row without padding.
         The batch is one pass: whoever calls chooses its size.
         """
         token_ids = batch.response_ids.to(self.device)
@@ -128,8 +129,21 @@ class PolicyModel(nn.Module):
         """
         token_ids = batch.response_ids.to(self.device)
         wanted = batch.response_mask.to(self.device) > 0
-        choose = self._choose_by_prefix if path == "prefix" else self._choose_plainly
-        return choose(batch, token_ids, wanted)
+        if path == "prefix":
+            return self._choose_by_prefix(batch, token_ids, wanted)
+        return self._choose_in_rows(batch, token_ids, wanted, is_packed=path == "packed")
+
+    def states_of_last_tokens(self, batch: GroupBatch, *, path: ForwardPath = "prefix") -> Tensor:
+        """(B, hidden): the last hidden state of each response's last token, at least one; call it within
+        `precision()`."""
+        lengths = batch.response_lengths.to(self.device)
+        rows = torch.arange(batch.num_rows, device=self.device)
+        if path == "prefix":
+            prefix = self.prefill(batch.prompts).expand(batch.prompt_of_row.to(self.device))
+            hidden, _ = self.extend(prefix, batch.response_ids.to(self.device), lengths)
+            return hidden[rows, lengths - 1]
+        hidden, starts = self._run_behind_prompts(batch, batch.response_lengths, is_packed=path == "packed")
+        return hidden[starts + lengths]
 
     def prefill(self, prompts: Sequence[PreparedPrompt]) -> Prefix:
         """The prompts forwarded once, a row each; those that are kept under the same weights are not forwarded again.
@@ -194,6 +208,7 @@ class PolicyModel(nn.Module):
 
     def _choose_by_prefix(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor) -> TokenStates:
         """First tokens are predicted from their prompts' last states, one a prompt; later ones from their rows'."""
+        assert batch.response_images is None, "images in responses take the packed or the plain path"
         prefix = self.prefill(batch.prompts)
         prompt_of_row = batch.prompt_of_row.to(self.device)
         first_rows = torch.nonzero(wanted[:, 0])[:, 0]
@@ -210,25 +225,40 @@ class PolicyModel(nn.Module):
             place=(torch.cat([first_rows, later_rows]), torch.cat([first_rows * 0, later_tokens + 1])),
         )
 
-    def _choose_plainly(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor) -> TokenStates:
-        """Every response behind its own copy of the prompt, as one row."""
-        prompts = [batch.prompts[index] for index in batch.prompt_of_row.tolist()]
-        lengths = batch.response_lengths.tolist()
-        tails = [ids[: max(length - 1, 0)] for ids, length in zip(token_ids.tolist(), lengths, strict=True)]
-        hidden = self._run_rows(self._build_rows(prompts, tails, share_images=False), cache=None)
-        starts = torch.tensor([len(prompt) - 1 for prompt in prompts], device=self.device)
+    def _choose_in_rows(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor, *, is_packed: bool) -> TokenStates:
+        """Every response behind its own copy of the prompt."""
+        hidden, starts = self._run_behind_prompts(batch, batch.response_lengths - 1, is_packed=is_packed)
         rows, tokens = torch.nonzero(wanted, as_tuple=True)
         states = torch.arange(len(rows), device=self.device)
-        return TokenStates(Predictions(hidden[rows, starts[rows] + tokens], states), place=(rows, tokens))
+        return TokenStates(Predictions(hidden[starts[rows] + tokens], states), place=(rows, tokens))
+
+    def _run_behind_prompts(self, batch: GroupBatch, lengths: Tensor, *, is_packed: bool) -> tuple[Tensor, Tensor]:
+        """Hidden states (tokens, hidden) of each response's first `lengths` tokens behind its own copy of the prompt,
+        and the place in them of each prompt's last token, (B,)."""
+        prompts = [batch.prompts[index] for index in batch.prompt_of_row.tolist()]
+        ids = batch.response_ids.tolist()
+        tails = [row[: max(length, 0)] for row, length in zip(ids, lengths.tolist(), strict=True)]
+        rows = self._build_rows(prompts, tails, tail_images=batch.response_images, share_images=is_packed)
+        ends = rows.lengths.cumsum(0) if is_packed else torch.arange(1, len(prompts) + 1) * rows.token_ids.shape[1]
+        row_starts = ends - (rows.lengths if is_packed else rows.token_ids.shape[1])
+        hidden = self._run_rows(rows.packed() if is_packed else rows, cache=None)
+        starts = row_starts + torch.tensor([len(prompt) - 1 for prompt in prompts])
+        return hidden.flatten(0, 1), starts.to(self.device)
 
     def _build_rows(
-        self, prompts: Sequence[PreparedPrompt], tails: Sequence[Sequence[int]] | None = None, *, share_images: bool
+        self,
+        prompts: Sequence[PreparedPrompt],
+        tails: Sequence[Sequence[int]] | None = None,
+        *,
+        tail_images: Sequence[tuple[PreparedImage, ...]] | None = None,
+        share_images: bool,
     ) -> Rows:
         return build_rows(
             self.family,
             self.hf,
             prompts,
             tails,
+            tail_images=tail_images,
             pad_token_id=self.prompts.pad_token_id,
             image_token_id=self.prompts.image_token_id,
             share_images=share_images,
@@ -249,7 +279,15 @@ class PolicyModel(nn.Module):
             features = self.images.encode(self.hf, [self.family.blank_image(self.hf)])
             embeds = embeds + (0.0 * features.embeds.sum()).to(embeds.dtype)
         # Rows are filled up on the right, so that causal attention alone keeps the filling out of every real token.
-        return self.family.run(self.hf, embeds, rows.positions.to(self.device), mask=None, cache=cache, slots=slots)
+        return self.family.run(
+            self.hf,
+            embeds,
+            rows.positions.to(self.device),
+            mask=None,
+            cache=cache,
+            slots=slots,
+            segment_lengths=rows.segment_lengths,
+        )
 
     def _embed(self, token_ids: Tensor) -> Tensor:
         """In float32 at least, whatever precision the weights of the passes have: layers add to it."""

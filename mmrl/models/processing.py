@@ -9,22 +9,31 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mmrl.batch import PreparedPrompt
+from mmrl.batch import PreparedImage, PreparedPrompt
 from mmrl.config.run import ImageConfig
 from mmrl.data.images import ImageStore
 from mmrl.errors import ModelError
 from mmrl.models.chat import ChatEncoder
 from mmrl.models.images import ImageLimits, ImagePreparer, limits_of
 from mmrl.models.token_ids import banned_token_ids, find_end_token_ids
-from mmrl.types import Message, Sample
+from mmrl.types import ImagePart, Message, Sample
 
 MAX_PIXELS_KEY = "mmrl:prompt_max_pixels"
 """Key of `Sample.meta`: a bound on the pixels of each of the sample's images, below the config's."""
 
 CACHED_PROMPTS = 4096
+
+
+@dataclass(frozen=True)
+class EncodedTurns:
+    """ids, and for each 1 where it is learned, else 0; the images in it without pixels, in order of appearance."""
+
+    ids: list[int]
+    mask: list[int]
+    images: tuple[PreparedImage, ...]
 
 
 class PromptProcessor:
@@ -56,7 +65,7 @@ class PromptProcessor:
         self.images: ImagePreparer | None = None
         if image_processor is not None:
             self.images = ImagePreparer(image_processor, store, limits_of(image_processor, image))
-        self._chat = ChatEncoder(self.tokenizer, _chat_template(processor), sees_images=self.images is not None)
+        self._chat = ChatEncoder(self.tokenizer, chat_template_of(processor), sees_images=self.images is not None)
         self._end_of_turn = self._chat.end_of_turn(self.end_token_ids)
         self._prompts: OrderedDict[tuple[Message, ...], tuple[int, ...]] = OrderedDict()
         self._cached_prompts = cached_prompts
@@ -127,6 +136,47 @@ class PromptProcessor:
         end = self._end_of_turn if self._end_of_turn is not None else min(self.end_token_ids)
         return [*self._chat.encode_text(text), end]
 
+    def encode_turns(
+        self, history: Sequence[Message], turns: Sequence[Message], is_learned: Sequence[bool]
+    ) -> EncodedTurns:
+        """What follows the prompt of `history`: assistant turns, each with its end token, and what lies between them.
+
+        turns: the first and the last are the assistant's. is_learned: for each of the assistant's turns whether its
+        words and end token are learned.
+        Raises ModelError for an image in a turn of a model that reads text only.
+        """
+        ids: list[int] = []
+        mask: list[int] = []
+        images: list[PreparedImage] = []
+        places = [index for index, turn in enumerate(turns) if turn.role == "assistant"]
+        for place, following, learned in zip(places, [*places[1:], None], is_learned, strict=True):
+            answer = self.encode_response(turns[place].text)
+            ids += answer
+            mask += [int(learned)] * len(answer)
+            if following is None:
+                continue
+            between = self._between([*history, *turns[:place]], turns[place + 1 : following], end=answer[-1])
+            ids += between.ids
+            mask += between.mask
+            images += between.images
+        return EncodedTurns(ids, mask, tuple(images))
+
+    def fill_images(self, images: Sequence[PreparedImage]) -> tuple[PreparedImage, ...]:
+        """The images with their pixels."""
+        return tuple(self._preparer.fill(image) for image in images) if images else ()
+
+    def _between(self, history: Sequence[Message], turns: Sequence[Message], *, end: int) -> EncodedTurns:
+        """The turns between two of the assistant: from behind the first one's end token to the second one's header."""
+        ids = self._chat.encode_after(history, turns)
+        ids = ids[1:] if ids[:1] == [end] else ids
+        refs = [part.image for turn in turns for part in turn.content if isinstance(part, ImagePart)]
+        if refs:
+            limits = self._preparer.limits
+            images = tuple(self._preparer.sketch(ref, limits) for ref in refs)
+            ids = list(_expand(ids, self.image_token_id, [image.num_tokens for image in images]))
+            return EncodedTurns(ids, [0] * len(ids), images)
+        return EncodedTurns(ids, [0] * len(ids), ())
+
     @property
     def _preparer(self) -> ImagePreparer:
         if self.images is None:
@@ -169,7 +219,7 @@ def _bounded(sample: Sample, max_pixels: int) -> Sample:
     return replace(sample, meta={**sample.meta, MAX_PIXELS_KEY: max_pixels})
 
 
-def _chat_template(processor: Any) -> str:
+def chat_template_of(processor: Any) -> str:
     """The processor's template, else its tokenizer's. Raises ModelError where there is none."""
     template = processor.chat_template or getattr(processor, "tokenizer", processor).chat_template
     if isinstance(template, dict):

@@ -21,6 +21,7 @@ class Rows:
     images: to be encoded, each once if they were shared.
     slot_index: (slots,) int64 places of image placeholders in the flattened ids, prompts' only.
     slot_feature: (slots,) int64 the feature of `images` that each takes; None if that is their own order.
+    segment_lengths: of sequences that lie one behind the other in a single row; None where each has a row.
     """
 
     token_ids: Tensor
@@ -29,6 +30,21 @@ class Rows:
     images: tuple[PreparedImage, ...]
     slot_index: Tensor
     slot_feature: Tensor | None
+    segment_lengths: tuple[int, ...] | None = None
+
+    def packed(self) -> Rows:
+        """All rows one behind the other as a single one, without padding."""
+        real = torch.arange(self.token_ids.shape[1]) < self.lengths[:, None]
+        place = real.flatten().cumsum(0) - 1
+        return Rows(
+            token_ids=self.token_ids[real][None],
+            positions=self.positions[:, real][:, None],
+            lengths=self.lengths.sum()[None],
+            images=self.images,
+            slot_index=place[self.slot_index],
+            slot_feature=self.slot_feature,
+            segment_lengths=tuple(self.lengths.tolist()),
+        )
 
 
 def build_rows(
@@ -37,6 +53,7 @@ def build_rows(
     prompts: Sequence[PreparedPrompt],
     tails: Sequence[Sequence[int]] | None = None,
     *,
+    tail_images: Sequence[tuple[PreparedImage, ...]] | None = None,
     pad_token_id: int,
     image_token_id: int | None,
     share_images: bool,
@@ -44,10 +61,17 @@ def build_rows(
     """One row a prompt, followed by its `tails` entry where given.
 
     share_images: encode an image that occurs more than once a single time.
-    Only placeholders of prompts count as places of images: whatever id a tail holds, it is read as a token.
+    tail_images: those in each tail. In a tail that has none, whatever id it holds, it is read as a token.
     """
     assert prompts, "no prompts to forward"
     tails = tails if tails is not None else [()] * len(prompts)
+    if tail_images is not None:
+        whole = [bool(images) for images in tail_images]
+        prompts = [
+            PreparedPrompt((*prompt.token_ids, *tail), (*prompt.images, *images)) if images else prompt
+            for prompt, tail, images in zip(prompts, tails, tail_images, strict=True)
+        ]
+        tails = [() if joined else tail for tail, joined in zip(tails, whole, strict=True)]
     lengths = [len(prompt) + len(tail) for prompt, tail in zip(prompts, tails, strict=True)]
     token_ids = torch.full((len(prompts), max(lengths)), pad_token_id)
     positions = torch.zeros(family.num_position_axes, len(prompts), max(lengths), dtype=torch.int64)

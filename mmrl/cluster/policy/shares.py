@@ -31,11 +31,12 @@ class _Unit:
 def row_shares(batch: GroupBatch, num_ranks: int) -> list[Tensor]:
     """The rows of each rank, (rows,) int64 ascending, every row in exactly one share.
 
-    A group stays whole where there are at least as many groups as ranks; else the costliest are divided, since a rank
-    without rows only waits. A share is empty only where there are fewer rows than ranks.
+    A group stays whole where there are at least as many groups as ranks, or where the batch says so; else the costliest
+    are divided, since a rank without rows only waits. A share is empty only where there are fewer rows (or whole
+    groups) than ranks.
     """
     lengths = batch.response_lengths.tolist()
-    units = _divided(_groups(batch, lengths), num_ranks, lengths)
+    units = _divided(_groups(batch, lengths), num_ranks, lengths, whole_groups=batch.whole_groups)
     parts = shares([unit.cost for unit in units], num_ranks)
     rows = [sorted(row for unit in part for row in units[unit].rows) for part in parts]
     return [torch.tensor(own, dtype=torch.int64) for own in rows]
@@ -69,10 +70,10 @@ def _groups(batch: GroupBatch, lengths: Sequence[int]) -> list[_Unit]:
     return [_unit(rows, len(batch.prompts[prompt]), lengths) for prompt, rows in rows_of.items()]
 
 
-def _divided(units: list[_Unit], num_ranks: int, lengths: Sequence[int]) -> list[_Unit]:
-    """At least one unit a rank, as far as there are rows."""
+def _divided(units: list[_Unit], num_ranks: int, lengths: Sequence[int], *, whole_groups: bool) -> list[_Unit]:
+    """At least one unit a rank, as far as there are rows and groups may be divided."""
     units = list(units)
-    while len(units) < num_ranks:
+    while len(units) < num_ranks and not whole_groups:
         divisible = [unit for unit in units if len(unit.rows) > 1]
         if not divisible:
             break

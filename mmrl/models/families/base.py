@@ -111,11 +111,12 @@ class Family(ABC):
         mask: Tensor | None,
         cache: Cache | None,
         slots: ImageSlots | None = None,
+        segment_lengths: Sequence[int] | None = None,
     ) -> Tensor:
         """Hidden states (rows, length, hidden) of `embeds`, whose image features are in place already.
 
-        positions: (axes, rows, length). mask: see `mmrl.models.attention`. slots: for families that add image features
-        to later layers too.
+        positions: (axes, rows, length). mask, segment_lengths: see `mmrl.models.attention`. slots: for families that
+        add image features to later layers too.
         """
         return self.language_model(hf)(
             inputs_embeds=embeds,
@@ -123,6 +124,7 @@ class Family(ABC):
             attention_mask=mask,
             past_key_values=cache,
             use_cache=cache is not None,
+            **({} if segment_lengths is None else {"segment_lengths": segment_lengths}),
             **self._slot_arguments(slots, embeds),
         ).last_hidden_state
 

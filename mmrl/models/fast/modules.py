@@ -6,6 +6,7 @@ of the same parts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -70,6 +71,7 @@ class FastLanguageAttention(nn.Module):
         position_embeddings: tuple[Tensor, Tensor],
         attention_mask: Tensor | None = None,
         past_key_values: Any | None = None,
+        segment_lengths: Sequence[int] | None = None,
         **_: Any,
     ) -> tuple[Tensor, None]:
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
@@ -82,7 +84,9 @@ class FastLanguageAttention(nn.Module):
         query, key = rotate(query, cos, sin).transpose(1, 2), rotate(key, cos, sin).transpose(1, 2)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        output, _weights = attend(self, query, key, value, attention_mask, scaling=self.scaling)
+        output, _weights = attend(
+            self, query, key, value, attention_mask, scaling=self.scaling, segment_lengths=segment_lengths
+        )
         return self.o_proj(output.flatten(2)), None
 
 
