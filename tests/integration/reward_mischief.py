@@ -24,6 +24,8 @@ def score(response, pid_file):
     match response:
         case "sleep":
             time.sleep(1000)
+        case "take most of the deadline":
+            time.sleep(0.8)
         case "sleep without mercy":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             note_pid(os.getpid(), pid_file)
@@ -62,9 +64,10 @@ def score(response, pid_file):
         case "leak":
             kept.append(bytearray(60 * 2**20))
         case "print":
+            print("x" * 2**20)
             for _ in range(512):  # a gigabyte
-                sys.stdout.write("x" * 2**20)
-                sys.stderr.write("x" * 2**20)
+                sys.stdout.buffer.write(b"x" * 2**20)
+                sys.stderr.buffer.write(b"x" * 2**20)
         case "fork":
             pid = os.fork()
             if pid == 0:
@@ -83,6 +86,10 @@ def score(response, pid_file):
             return "torch" in sys.modules
         case "none":
             return None
+        case number if number.startswith("#"):
+            with open(pid_file + "-numbers", "a") as file:
+                file.write(f"{number}\\n")
+            return float(number[1:])
     return {"score": 1.0, "explanation": str(os.getpid())}
 
 def batched(response, num_tokens):

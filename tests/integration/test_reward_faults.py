@@ -91,11 +91,11 @@ def test_exceptions_and_nonsense_leave_the_worker_in_place(single: RewardRunner)
 
 
 def test_r27_a_timeout_ends_neither_this_process_nor_the_pool(single: RewardRunner) -> None:
-    server = server_pid(single)
+    server, (earlier,) = server_pid(single), try_out(single, "a")
     before, hanging, after = try_out(single, "a", "sleep", "b")
     assert (before.total, hanging.total, after.total) == (1.0, None, 1.0)
     assert hanging.parts[0].ms == DEADLINE_S * 1000
-    assert before.parts[0].explanation != after.parts[0].explanation
+    assert earlier.parts[0].explanation != after.parts[0].explanation
     assert server_pid(single) == server
 
 
@@ -116,6 +116,24 @@ def test_hanging_responses_among_many_are_done_in_bounded_time(runner: RewardRun
     results = try_out(runner, *texts)
     assert time.monotonic() - began < (6 / 2 + 2) * (DEADLINE_S + 2)
     assert [result.total for result in results] == [None if text == "sleep" else 1.0 for text in texts]
+
+
+def test_responses_that_go_to_a_worker_together_are_lost_one_by_one(runner: RewardRunner, mischief: Path) -> None:
+    quick = [f"#{number}" for number in range(400)]
+    assert [result.total for result in try_out(runner, *quick)] == list(range(400))
+    bad = {50: "sleep", 90: "crash", 91: "leave", 130: "raise", 170: "leave with a code", 210: "memory", 399: "exit"}
+    numbers = mischief.with_suffix(".pids-numbers")
+    numbers.unlink()
+    results = try_out(runner, *(bad.get(place, text) for place, text in enumerate(quick)))
+    assert [result.total for result in results] == [None if place in bad else place for place in range(400)]
+    assert {place for place, result in enumerate(results) if result.parts[0].error} == bad.keys()
+    repeated = len(numbers.read_text().split()) - (400 - len(bad))
+    assert 0 < repeated < 200, "those before a culprit are done twice, which shows that they went together, and no more"
+
+
+def test_a_slow_response_behind_quick_ones_has_its_whole_deadline(single: RewardRunner) -> None:
+    slow = "take most of the deadline"
+    assert [result.total for result in try_out(single, *["a"] * 100, slow, *["a"] * 20, slow, slow)] == [1.0] * 123
 
 
 def test_r31_one_raising_response_of_eight_is_missing_and_the_others_keep_their_places(runner: RewardRunner) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import json
-import os
 import random
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mmrl.config.reward_http import HttpRewardConfig
-from mmrl.config.secrets import referenced_variable, without
+from mmrl.config.secrets import read_reference, referenced_variable, without
 from mmrl.errors import ConfigError
 from mmrl.rewards.base import RewardFailure
 
@@ -181,14 +180,17 @@ class _Pace:
 
 
 def read_key(config: HttpRewardConfig) -> str | None:
-    """The key that `api_key` refers to. Raises ConfigError where its variable is not set."""
-    variable = referenced_variable(config.api_key)
-    if variable is None:
+    """The key that `api_key` refers to. Raises ConfigError where its variable is not set or its file not readable."""
+    if config.api_key is None:
         return None
-    key = os.environ.get(variable, "").strip()
+    key = read_reference(config.api_key)
     if not key:
+        variable = referenced_variable(config.api_key)
+        where = (
+            f"the environment variable {variable}, which is not set" if variable else f"{config.api_key}, not readable"
+        )
         raise ConfigError(
-            f"reward '{config.part_name}': api_key refers to the environment variable {variable}, which is not set; "
+            f"reward '{config.part_name}': api_key refers to {where}; "
             f"set it where the run starts, or leave api_key out for a server that needs none"
         )
     return key

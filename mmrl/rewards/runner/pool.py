@@ -19,7 +19,8 @@ from contextlib import suppress
 
 from mmrl.errors import ConfigError, MmrlError
 from mmrl.rewards.outcome import Outcome
-from mmrl.rewards.runner.server import Job, Setup
+from mmrl.rewards.runner.dispatcher import Done, Job
+from mmrl.rewards.runner.server import Setup
 
 LOAD_TIMEOUT_S = 120.0
 """Seconds for the rewards to load, a user's imports included."""
@@ -174,10 +175,9 @@ class RewardPool:
             while waiting:
                 if not self._connection.poll(patience_s):
                     return f"no outcome came for {patience_s:g} s"
-                job_id, outcomes = self._connection.recv()
-                if job_id in waiting:  # some were forgotten
-                    self._outcomes[job_id] = outcomes
-                    waiting.discard(job_id)
+                done: Done = self._connection.recv()
+                self._outcomes |= {job_id: found for job_id, found in done if job_id in waiting}  # some were forgotten
+                waiting.difference_update(job_id for job_id, _ in done)
         except (EOFError, OSError):
             return self._last_error()
         return None

@@ -201,6 +201,8 @@ class RewardRunner:
 
     def _clean(self, outcome: Outcome) -> Outcome:
         """The outcome without secrets of the config: a user's function may put its key into an error."""
+        if not self._secrets:
+            return outcome
 
         def clean(text: str | None) -> str | None:
             return text if text is None else without(text, self._secrets)

@@ -3,7 +3,7 @@
 The trainer holds torch, threads and perhaps a GPU: forking it is unsafe, and spawning from it would run the user's
 main script again. So the pool lives in a small clean process of its own (this one), which forks workers in
 milliseconds. It reads `Setup` and then lists of `Job`s from a connection, and writes the problems found while
-loading and then `(job id, its Outcomes)` for each job. It ends, and takes every worker and whatever they forked with
+loading and then lists of `(job id, its Outcomes)`. It ends, and takes every worker and whatever they forked with
 it, when the connection closes or its parent is gone.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import multiprocessing.context
 import os
 import queue
@@ -18,21 +19,19 @@ import signal
 import sys
 import threading
 import time
-from concurrent.futures import Future
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
 
 import pebble
 
-from mmrl.rewards.outcome import Outcome
 from mmrl.rewards.runner import worker
-from mmrl.rewards.runner.worker import RETIRED, RewardSource
+from mmrl.rewards.runner.dispatcher import ENDED_WITHOUT_A_CODE, TASKS_A_WORKER, Dispatcher, Done, Job
+from mmrl.rewards.runner.worker import RewardSource
 
 _GRACE_S = 0.25
-_ENDED_WITHOUT_A_CODE = 256
 _REAP_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of Linux's prctl
 
 
@@ -43,21 +42,6 @@ class Setup:
     sources: tuple[RewardSource, ...]
     workers: int
     memory_bytes: int
-
-
-@dataclass(frozen=True)
-class Job:
-    """Responses for one call of the reward at position `source`: one, or a batch.
-
-    pickled_items: a list of `size` RewardItems.
-    deadline_s: for all of them together.
-    """
-
-    id: int
-    source: int
-    pickled_items: bytes
-    size: int
-    deadline_s: float
 
 
 class _WorkerProcess(multiprocessing.context.ForkProcess):
@@ -86,7 +70,7 @@ class _WorkerProcess(multiprocessing.context.ForkProcess):
     def exitcode(self) -> int | None:
         """A worker that ends on its own has failed, even with code 0: the pool would forget its task otherwise."""
         code = super().exitcode
-        return _ENDED_WITHOUT_A_CODE if code == 0 and not self._stopped else code
+        return ENDED_WITHOUT_A_CODE if code == 0 and not self._stopped else code
 
 
 class _Context(multiprocessing.context.ForkContext):
@@ -102,49 +86,38 @@ class Server:
 
     def __init__(self, connection: Connection, setup: Setup) -> None:
         self._connection = connection
-        self._outcomes: queue.SimpleQueue[tuple[int, list[Outcome]]] = queue.SimpleQueue()
-        threading.Thread(target=self._deliver, daemon=True).start()
-        self.is_broken = False
+        self._done: queue.SimpleQueue[Done] = queue.SimpleQueue()
+        threading.Thread(target=self._send, daemon=True).start()
+        places = memoryview(mmap.mmap(-1, 4 * TASKS_A_WORKER * setup.workers)).cast("i")
         self._pool = pebble.ProcessPool(
             max_workers=setup.workers,
             initializer=worker.start,
-            initargs=(setup.sources, setup.memory_bytes, (connection.fileno(),)),
+            initargs=(setup.sources, setup.memory_bytes, (connection.fileno(),), places),
             context=_Context(),
         )
+        self._dispatcher = Dispatcher(self._pool, places, workers=setup.workers, deliver=self._done.put)
 
     def load_problems(self) -> list[str]:
         problems: list[str] = self._pool.schedule(worker.load_problems).result()
         return problems
 
-    def submit(self, job: Job) -> None:
-        try:
-            future = self._pool.schedule(worker.score, args=(job.source, job.pickled_items), timeout=job.deadline_s)
-        except RuntimeError:
-            self.is_broken = True
-            return
-        future.add_done_callback(partial(self._finish, job))
+    @property
+    def is_broken(self) -> bool:
+        """Whether the pool can do no more."""
+        return self._dispatcher.is_broken
+
+    def submit(self, jobs: Sequence[Job]) -> None:
+        self._dispatcher.add(jobs)
 
     def stop(self) -> None:
         self._pool.stop()
         self._pool.join()
         _kill_orphans()
 
-    def _finish(self, job: Job, future: Future[list[Outcome]]) -> None:
-        error = future.exception()
-        if isinstance(error, pebble.ProcessExpired) and error.exitcode == RETIRED:
-            self.submit(job)
-        elif error is None:
-            self._outcomes.put((job.id, future.result()))
-        elif isinstance(error, (TimeoutError, pebble.ProcessExpired)):
-            lost = Outcome(error=_reason(error, job), ms=_spent(error, job) / job.size)
-            self._outcomes.put((job.id, [lost] * job.size))
-        else:
-            self.is_broken = True
-
-    def _deliver(self) -> None:
+    def _send(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                self._connection.send(self._outcomes.get())
+                self._connection.send(self._done.get())
 
 
 def serve(fd: int) -> None:
@@ -175,23 +148,7 @@ def _take_jobs(connection: Connection, server: Server, parent: int) -> None:
             jobs: list[Job] = connection.recv() if connection.poll(0.2) else []
         except (EOFError, OSError):
             return
-        for job in jobs:
-            server.submit(job)
-
-
-def _reason(error: BaseException, job: Job) -> str:
-    if isinstance(error, TimeoutError):
-        return f"it took longer than {job.deadline_s:g} s and was stopped"
-    code = getattr(error, "exitcode", None)
-    if code == _ENDED_WITHOUT_A_CODE:
-        return "it ended its process (exit code 0)"
-    if isinstance(code, int) and code < 0:
-        return f"its process was killed by {signal.Signals(-code).name}"
-    return f"it ended its process (exit code {code})"
-
-
-def _spent(error: BaseException, job: Job) -> float:
-    return job.deadline_s * 1000 if isinstance(error, TimeoutError) else 0.0
+        server.submit(jobs)
 
 
 def _kill_group(pid: int | None) -> bool:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from mmrl.rewards.base import RewardItem
 from mmrl.rewards.outcome import Outcome
+from mmrl.rewards.runner.dispatcher import Job
 from mmrl.rewards.runner.pool import RewardPool
-from mmrl.rewards.runner.server import Job
 
 
 @dataclass(frozen=True)

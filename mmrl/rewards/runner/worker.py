@@ -1,8 +1,8 @@
 """What runs inside a worker process of the reward pool.
 
 A worker is forked from the pool's server (`server.py`), moves into a process group of its own, builds the rewards
-once, and then scores one response (or one batch) a task. It must never import torch by itself: it starts in
-milliseconds.
+once, and then scores responses, one job (a response, or a batch) after the other. It must never import torch by
+itself: it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pickle
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,9 @@ from mmrl.rewards.registry import build_reward, preload
 
 RETIRED = 177
 """Exit code of a worker that gives its place up because it has grown; its task was not begun."""
+
+TURN_S = 0.02
+"""Seconds after which a worker begins no further job of its task and hands back what it has."""
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 
@@ -66,19 +70,25 @@ class _State:
     rewards: list[Reward | str]
     memory_at_start: int
     memory_limit: int
+    places: memoryview
     is_full: bool = False
+
+    @property
+    def has_grown(self) -> bool:
+        """Whether the process should be replaced."""
+        return self.is_full or _memory_used() - self.memory_at_start > (self.memory_limit - self.memory_at_start) / 2
 
 
 _state: _State | None = None
 
 
-def start(sources: Sequence[RewardSource], memory_bytes: int, inherited_fds: Iterable[int]) -> None:
-    """Run once in each new worker, before its first task."""
+def start(sources: Sequence[RewardSource], memory_bytes: int, inherited_fds: Iterable[int], places: memoryview) -> None:
+    """Run once in each new worker, before its first task. places: shared with the server, see `score`."""
     global _state
     _isolate(inherited_fds)
     rewards = [_build(source) for source in sources]
     _limit_memory(memory_bytes)
-    _state = _State(os.getpid(), rewards, _memory_used(), memory_bytes)
+    _state = _State(os.getpid(), rewards, _memory_used(), memory_bytes, places)
 
 
 def load_problems() -> list[str]:
@@ -87,20 +97,26 @@ def load_problems() -> list[str]:
     return [reward for reward in _state.rewards if isinstance(reward, str)]
 
 
-def score(source: int, pickled_items: bytes) -> list[Outcome]:
-    """Score responses (one, or a batch) with one reward; `pickled_items` is a list of RewardItems.
+def score(source: int, task: int, jobs: Sequence[bytes]) -> list[list[Outcome]]:
+    """Score jobs with one reward until the turn is over; what came of those that were begun, the first at least.
 
-    Leaves the process before it begins where the process has grown too much.
+    Before each, its place among them is written to the task's entry of the shared `places`. A job is a pickled list of
+    RewardItems. Leaves the process before it begins where the process has grown too much.
     """
     assert _state is not None
-    grown = _memory_used() - _state.memory_at_start
-    if _state.is_full or grown > (_state.memory_limit - _state.memory_at_start) / 2:
+    if _state.has_grown:
         os._exit(RETIRED)
-    outcomes = _score(_state.rewards[source], pickle.loads(pickled_items))
-    if os.getpid() != _state.pid:
-        os._exit(0)  # a child that the reward forked has come back here: it must not take part in the pool
-    _state.is_full = any(outcome.ran_out_of_memory for outcome in outcomes)
-    return outcomes
+    until = time.monotonic() + TURN_S
+    found: list[list[Outcome]] = []
+    for place, job in enumerate(jobs):
+        if found and (time.monotonic() > until or _state.has_grown):
+            break
+        _state.places[task] = place
+        found.append(_score(_state.rewards[source], pickle.loads(job)))
+        if os.getpid() != _state.pid:
+            os._exit(0)  # a child that the reward forked has come back here: it must not take part in the pool
+        _state.is_full = any(outcome.ran_out_of_memory for outcome in found[-1])
+    return found
 
 
 def _score(reward: Reward | str, items: Sequence[RewardItem]) -> list[Outcome]:

@@ -34,13 +34,16 @@ import subprocess
 import sys
 
 browser, width, height = sys.argv[1:]
+here = os.getcwd()
 settings = [
     "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-extensions",
-    "--disable-dev-shm-usage", "--no-zygote", "--force-device-scale-factor=1", "--user-data-dir=/tmp/profile",
-    "--virtual-time-budget=2000", f"--window-size={width},{height}", "--screenshot=/tmp/picture.png",
+    "--disable-dev-shm-usage", "--no-zygote", "--force-device-scale-factor=1",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--virtual-time-budget=2000", f"--window-size={width},{height}",
+    f"--user-data-dir={here}/profile", f"--screenshot={here}/picture.png",
 ]
-subprocess.run([browser, *settings, "/tmp/source.html"], stdout=sys.stderr, check=True)
-sys.stdout.buffer.write(open("/tmp/picture.png", "rb").read())
+subprocess.run([browser, *settings, f"{here}/source.html"], stdout=sys.stderr, check=True)
+sys.stdout.buffer.write(open("picture.png", "rb").read())
 """
 
 
