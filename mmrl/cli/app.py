@@ -22,10 +22,12 @@ COMMANDS = (
     LazyCommand("quickstart", "mmrl.cli.quickstart", "Train a tiny vision-language model on real images, in minutes."),
     LazyCommand("run", "mmrl.cli.run", "Run a config in a new run directory."),
     LazyCommand("train", "mmrl.cli.train", "Train a config in a run directory that you name."),
+    LazyCommand("job", "mmrl.cli.job", "Submit runs to workers, watch, stop and resume them."),
     LazyCommand("dataset", "mmrl.cli.dataset", "Add, list, show, validate and export data sets."),
     LazyCommand("reward", "mmrl.cli.reward", "List rewards and try them on answers."),
     LazyCommand("sample", "mmrl.cli.sample", "Read the responses that a run sampled."),
     LazyCommand("checkpoint", "mmrl.cli.checkpoint", "List and export checkpoints."),
+    LazyCommand("db", "mmrl.cli.db", "Bring the job database to this version of mmrl."),
     LazyCommand("config", "mmrl.cli.config", "Show, compare and describe configs."),
     LazyCommand("doctor", "mmrl.cli.doctor", "Tell what is installed, which devices, what works."),
 )
@@ -39,7 +41,7 @@ app = typer.Typer(
     cls=_Mmrl,
     name="mmrl",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from mmrl.config.base import PathText
 from mmrl.config.reward_base import RewardBase
-from mmrl.config.secrets import referenced_variable
+from mmrl.config.secrets import is_reference
 
 
 class HttpRewardConfig(RewardBase):
@@ -18,7 +18,8 @@ class HttpRewardConfig(RewardBase):
     url: str
     """Address of the service, with http:// or https:// and without a key in it."""
     api_key: str | None = None
-    """The key as `env:NAME`, the environment variable that holds it; sent as `Authorization: Bearer`."""
+    """The key as `env:NAME`, the environment variable that holds it, or `file:PATH`, the file that does; sent as
+    `Authorization: Bearer`."""
     timeout_s: float = Field(120.0, gt=0)
     """Seconds for one request with all its tries, not counting the wait for its turn; then it counts as failed."""
     try_timeout_s: float = Field(60.0, gt=0)
@@ -49,9 +50,10 @@ class HttpRewardConfig(RewardBase):
     @field_validator("api_key")
     @classmethod
     def _is_reference(cls, api_key: str | None) -> str | None:
-        if api_key is not None and referenced_variable(api_key) is None:
+        if api_key is not None and not is_reference(api_key):
             raise ValueError(
-                "a key is not written into a config; put it into an environment variable and write `env:NAME`"
+                "a key is not written into a config; put it into an environment variable and write `env:NAME`, "
+                "or into a file and write `file:PATH`"
             )
         return api_key
 

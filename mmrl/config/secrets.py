@@ -1,6 +1,7 @@
 """Secrets in a config: which keys hold them, and how they are left out of all that is written or printed.
 
-A secret may be given as a reference, `env:NAME`: the value of that environment variable. The reference is no secret.
+A secret may be given as a reference: `env:NAME`, the value of that environment variable, or `file:PATH`, the content
+of that file. The reference is no secret.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 REDACTED = "<redacted>"
 
 _REFERENCE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+_FILE_REFERENCE = re.compile(r"file:((?:/|~/)[^\0\n]+)")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SECRET_WORDS = {"password", "passwd", "passphrase", "secret", "credential", "authorization", "apikey", "bearer"}
 _SECRET_PAIRS = {("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("signing", "key")}
@@ -29,6 +32,29 @@ def referenced_variable(value: Any) -> str | None:
     """NAME of `env:NAME`; None for anything else."""
     match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
     return match[1] if match else None
+
+
+def referenced_file(value: Any) -> Path | None:
+    """PATH of `file:PATH`, which is absolute or begins with `~/`; None for anything else."""
+    match = _FILE_REFERENCE.fullmatch(value) if isinstance(value, str) else None
+    return Path(match[1]).expanduser() if match else None
+
+
+def is_reference(value: Any) -> bool:
+    """Whether a value says where a secret is, and is none itself."""
+    return referenced_variable(value) is not None or referenced_file(value) is not None
+
+
+def read_reference(value: str) -> str:
+    """What a reference stands for, without white space around it; '' where the variable is not set or the file cannot
+    be read."""
+    variable, file = referenced_variable(value), referenced_file(value)
+    if variable is not None:
+        return os.environ.get(variable, "").strip()
+    try:
+        return file.read_text(encoding="utf-8").strip() if file is not None else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def is_secret_key(key: str) -> bool:
@@ -52,14 +78,14 @@ def redact(value: Any) -> Any:
 
 def redact_at(path: Sequence[str | int], value: Any) -> Any:
     """`value` as it may be shown at a path: not at all if any key on the way to it is that of a secret."""
-    if any(is_secret_key(str(part)) for part in path) and value is not None and referenced_variable(value) is None:
+    if any(is_secret_key(str(part)) for part in path) and value is not None and not is_reference(value):
         return REDACTED
     return redact(value)
 
 
 def redact_under(key: str, value: Any) -> Any:
     """`value` as it may be shown under `key`."""
-    is_hidden = value is not None and not isinstance(value, bool) and value != "" and referenced_variable(value) is None
+    is_hidden = value is not None and not isinstance(value, bool) and value != "" and not is_reference(value)
     return REDACTED if is_hidden and is_secret_key(key) else redact(value)
 
 
@@ -83,5 +109,4 @@ def without(text: str, secrets: frozenset[str]) -> str:
 
 
 def _resolved(text: str) -> str:
-    variable = referenced_variable(text)
-    return text if variable is None else os.environ.get(variable, "")
+    return read_reference(text) if is_reference(text) else text

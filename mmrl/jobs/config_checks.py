@@ -1,0 +1,57 @@
+"""What a job's config may not hold, and what it names: secrets, code, data sets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from mmrl.config.secrets import is_reference, is_secret_key, redact
+from mmrl.data.serialise import canonical
+from mmrl.errors import ConfigError
+
+
+def refuse_literal_secrets(config: Mapping[str, Any]) -> None:
+    """Raises ConfigError that names the keys under which a secret stands as it is, and shows none of them."""
+    faults = [key for key, name, value in _leaves(config) if _is_secret(name, value)]
+    if faults:
+        raise ConfigError(
+            f"{', '.join(faults)}: a secret may not stand in a job's config, which is stored and shown; write "
+            "env:NAME (a variable of the environment of the workers) or file:PATH (a file that they can read)"
+        )
+
+
+def code_keys(config: Mapping[str, Any]) -> list[str]:
+    """The keys with which a config runs Python code that is not mmrl's: files, functions, remote code of models."""
+    return [key for key, name, value in _leaves(config) if _is_code(key, name, value)]
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """SHA-256 of the config in one form: the order of keys makes no difference."""
+    return hashlib.sha256(canonical(config).encode("utf-8")).hexdigest()
+
+
+def _leaves(value: Any, key: str = "", name: str = "") -> Iterator[tuple[str, str, Any]]:
+    """(dotted key, last name in it that is none of a list, value) of every scalar."""
+    if isinstance(value, Mapping):
+        for word, item in value.items():
+            yield from _leaves(item, f"{key}.{word}".lstrip("."), str(word))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{key}.{index}", name)
+    else:
+        yield key, name, value
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    if not isinstance(value, str) or not value or is_reference(value):
+        return False
+    return is_secret_key(name) or redact(value) != value
+
+
+def _is_code(key: str, name: str, value: Any) -> bool:
+    if name == "trust_remote_code":
+        return bool(value)
+    if name == "type" and value == "function":
+        return True
+    return isinstance(value, str) and (value.endswith(".py") or (key.startswith("stages.") and name == "path"))

@@ -1,0 +1,205 @@
+"""The job database: one way to begin and end transactions on SQLite and PostgreSQL, and one kind of error for both.
+
+SQLite (WAL) at `home()/mmrl.db` unless MMRL_DATABASE_URL names another. No clock but the database's is ever used.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from mmrl.config.base import home
+from mmrl.config.secrets import without
+from mmrl.errors import ConfigError, MmrlError
+from mmrl.jobs import postgres, sqlite
+from mmrl.jobs.errors import DatabaseUnavailableError
+from mmrl.jobs.settings import JobsSettings, load_settings
+
+Dialect = Literal["sqlite", "postgresql"]
+URL_VARIABLE = "MMRL_DATABASE_URL"
+FILE_NAME = "mmrl.db"
+_BUSY_S = 30.0
+
+
+class Database:
+    """An open database whose schema is the code's. Made by `open`; may be shared by threads, not by forks."""
+
+    def __init__(self, url: sa.URL, settings: JobsSettings, *, pool_size: int = 5) -> None:
+        self.settings = settings
+        self.dialect: Dialect = "postgresql" if postgres.is_postgres(url) else "sqlite"
+        self._secrets = frozenset({url.password} if url.password else ()) | _query_secrets(url)
+        self.shown_url = without(url.render_as_string(hide_password=True), self._secrets)
+        if self.dialect == "postgresql":
+            self.engine = postgres.make_engine(url, lock_wait_s=settings.lock_wait_s, pool_size=pool_size)
+            clock = postgres.CLOCK
+        else:
+            busy_s = min(_BUSY_S, settings.lock_wait_s)
+            self.engine = sqlite.make_engine(Path(url.database or ""), busy_s=busy_s)
+            clock = sqlite.CLOCK
+        self.clock_sql = clock
+        self.clock: sa.ColumnElement[float] = sa.literal_column(clock, sa.Double)
+
+    @classmethod
+    def open(
+        cls, url: str | None = None, *, settings: JobsSettings | None = None, pool_size: int = 5, check: bool = True
+    ) -> Database:
+        """The database at `url`, else at MMRL_DATABASE_URL, else `home()/mmrl.db`. An empty one is set up.
+
+        pool_size: connections kept open to PostgreSQL.
+        Raises SchemaError for another schema version (not with check=False, which is for upgrades), ConfigError for
+        an address that cannot be used, DatabaseUnavailableError for a server that does not answer.
+        """
+        from mmrl.jobs.schema import check_schema
+
+        database = cls(parse_url(url), settings or load_settings(), pool_size=pool_size)
+        if check:
+            try:
+                check_schema(database)
+            except BaseException:
+                database.close()
+                raise
+        return database
+
+    @contextmanager
+    def transaction(self) -> Iterator[sa.Connection]:
+        """A transaction that writes: committed at the end, rolled back by an exception.
+
+        On SQLite it waits for the write lock first, at most `lock_wait_s`; later nothing in it can find a lock.
+        Raises DatabaseUnavailableError.
+        """
+        with self._errors(), self._begun(read_only=False) as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A transaction that only reads; writers do not hold it up."""
+        with self._errors(), self._begun(read_only=True) as connection:
+            yield connection
+
+    @contextmanager
+    def migrating(self) -> Iterator[sa.Connection]:
+        """A transaction that may rebuild tables; on SQLite that needs foreign keys unchecked until its end."""
+        with self._errors(), self._begun(read_only=False, checks_keys=self.dialect != "sqlite") as connection:
+            yield connection
+            if self.dialect == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
+                raise MmrlError(f"the upgrade of {self.shown_url} would leave rows without their owners; undone")
+
+    def now(self, connection: sa.Connection | None = None) -> float:
+        """Seconds since 1970 by the database's clock."""
+        if connection is None:
+            with self.reading() as own:
+                return self.now(own)
+        return float(connection.execute(sa.select(self.clock)).scalar_one())
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Database({self.shown_url!r})"
+
+    @contextmanager
+    def _begun(self, *, read_only: bool, checks_keys: bool = True) -> Iterator[sa.Connection]:
+        deadline = time.monotonic() + self.settings.lock_wait_s
+        while True:
+            connection = self.engine.connect()
+            try:
+                if read_only:
+                    connection = connection.execution_options(**{sqlite.READ_ONLY: True})
+                if not checks_keys:
+                    _set_foreign_keys(connection, "OFF")
+                transaction = connection.begin()
+            except sa.exc.OperationalError as error:
+                connection.close()
+                if not _is_locked(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(random.uniform(0.01, 0.1))
+                continue
+            except BaseException:
+                connection.close()
+                raise
+            break
+        with connection:
+            with transaction:
+                yield connection
+            if not checks_keys:
+                _set_foreign_keys(connection, "ON")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turns what the drivers raise into errors that say what to do, without any password."""
+        try:
+            yield
+        except (
+            sa.exc.OperationalError,
+            sa.exc.InterfaceError,
+            sa.exc.DisconnectionError,
+            sa.exc.TimeoutError,
+        ) as error:
+            raise self._explained(error) from error
+        except sa.exc.DBAPIError as error:
+            if error.connection_invalidated:
+                raise self._explained(error) from error
+            raise
+
+    def _explained(self, error: Exception) -> MmrlError:
+        reason = " ".join(without(str(getattr(error, "orig", None) or error), self._secrets).split())
+        if "is locked" in reason or "lock timeout" in reason:
+            return DatabaseUnavailableError(
+                f"the job database {self.shown_url} stayed locked for {self.settings.lock_wait_s:g} s; nothing was "
+                "written; find the process that holds it, or raise lock_wait_s in jobs.yaml"
+            )
+        if "disk is full" in reason or "No space left" in reason:
+            return DatabaseUnavailableError(
+                f"disk full: the job database {self.shown_url} cannot be written ({reason}); free some space"
+            )
+        return DatabaseUnavailableError(
+            f"the job database {self.shown_url} cannot be reached: {reason}; nothing was written; check that it runs, "
+            f"and what {URL_VARIABLE} says"
+        )
+
+
+def parse_url(text: str | None = None) -> sa.URL:
+    """The address of the database. Raises ConfigError, without the text, for one that is none or of another kind."""
+    text = text or os.environ.get(URL_VARIABLE) or None
+    if text is None:
+        return sa.URL.create("sqlite", database=str(home() / FILE_NAME))
+    try:
+        url = sa.make_url(text)
+    except (sa.exc.ArgumentError, ValueError):
+        raise ConfigError(f"{URL_VARIABLE} is no address of a database; {_ALLOWED}") from None
+    if postgres.is_postgres(url):
+        return url
+    if url.drivername in ("sqlite", "sqlite+pysqlite") and url.database and url.database != ":memory:":
+        return url.set(drivername="sqlite", database=os.path.abspath(os.path.expanduser(url.database)))
+    raise ConfigError(f"{URL_VARIABLE} names a {url.drivername} database that cannot hold jobs; {_ALLOWED}")
+
+
+_ALLOWED = "use postgresql://USER:PASSWORD@HOST/NAME, or sqlite:////PATH for a file"
+
+
+def _query_secrets(url: sa.URL) -> frozenset[str]:
+    values = [url.query[key] for key in ("password", "sslpassword") if key in url.query]
+    return frozenset(text for value in values for text in ([value] if isinstance(value, str) else value) if text)
+
+
+def _is_locked(error: sa.exc.OperationalError) -> bool:
+    return "database is locked" in str(error.orig) or "database table is locked" in str(error.orig)
+
+
+def _set_foreign_keys(connection: sa.Connection, word: str) -> None:
+    """Outside of a transaction, where SQLite heeds it: on the driver's connection, which begins none."""
+    driver: Any = connection.connection.driver_connection
+    driver.execute(f"PRAGMA foreign_keys = {word}")

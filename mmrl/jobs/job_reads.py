@@ -1,0 +1,83 @@
+"""What can be read about jobs. `Jobs` adds what changes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from mmrl.jobs import tables
+from mmrl.jobs.database import Database
+from mmrl.jobs.finding import find_job
+from mmrl.jobs.index_reads import metric_keys, read_checkpoints, read_metrics, read_shards
+from mmrl.jobs.lineage import ancestors_of, children_of
+from mmrl.jobs.pending import pending_reason
+from mmrl.jobs.records import Attempt, CheckpointRow, Job, JobEvent, MetricPoint, PendingReason, ShardRow
+from mmrl.jobs.rows import ATTEMPT_COLUMNS, JOB_COLUMNS, read_jobs, to_attempt, to_event
+
+
+class JobReads:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def get(self, ref: str) -> Job:
+        """By id, by a part of it that is unique (its beginning or its end, 4 characters or more), or the newest of a
+        name. Raises NotFoundError with the nearest names."""
+        with self.database.reading() as connection:
+            return self._read(connection, find_job(connection, ref))
+
+    def why_pending(self, job: Job | str) -> PendingReason:
+        """Its place in the queue and what is missing; code `not_queued` for a job that does not wait."""
+        with self.database.reading() as connection:
+            ref = job if isinstance(job, str) else job.id
+            current = self._read(connection, find_job(connection, ref))
+            return pending_reason(connection, self.database, current)
+
+    def events(self, job_id: str, after: int = 0) -> list[JobEvent]:
+        """Its history, oldest first. after: only events with a greater id."""
+        table = tables.job_events
+        query = sa.select(table).where(table.c.job_id == job_id, table.c.id > after).order_by(table.c.id)
+        with self.database.reading() as connection:
+            return [to_event(row) for row in connection.execute(query)]
+
+    def attempts(self, job_id: str) -> list[Attempt]:
+        """Its starts, oldest first."""
+        table = tables.attempts
+        query = sa.select(*ATTEMPT_COLUMNS).where(table.c.job_id == job_id).order_by(table.c.attempt)
+        with self.database.reading() as connection:
+            return [to_attempt(row) for row in connection.execute(query)]
+
+    def lineage(self, job_id: str) -> list[Job]:
+        """The jobs from which this one stems, the first of all first, and itself last."""
+        with self.database.reading() as connection:
+            return [self._read(connection, one) for one in ancestors_of(connection, job_id)]
+
+    def children(self, job_id: str) -> list[Job]:
+        """The jobs that were made of this one, oldest first."""
+        with self.database.reading() as connection:
+            return [self._read(connection, one) for one in children_of(connection, job_id)]
+
+    def metrics(
+        self, job_id: str, keys: Iterable[str] | None = None, max_points: int = 200
+    ) -> dict[str, list[MetricPoint]]:
+        """Each metric in at most `max_points` points, see `index_reads`."""
+        with self.database.reading() as connection:
+            return read_metrics(connection, job_id, keys, max_points)
+
+    def metric_keys(self, job_id: str) -> list[str]:
+        with self.database.reading() as connection:
+            return metric_keys(connection, job_id)
+
+    def checkpoints(self, job_id: str) -> list[CheckpointRow]:
+        """Complete checkpoints by step."""
+        with self.database.reading() as connection:
+            return read_checkpoints(connection, job_id)
+
+    def shards(self, job_id: str) -> list[ShardRow]:
+        """Shards of samples by split and step."""
+        with self.database.reading() as connection:
+            return read_shards(connection, job_id)
+
+    def _read(self, connection: sa.Connection, job_id: str) -> Job:
+        table = tables.jobs
+        return read_jobs(connection, connection.execute(sa.select(*JOB_COLUMNS).where(table.c.id == job_id)))[0]

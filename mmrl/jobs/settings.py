@@ -1,0 +1,90 @@
+"""How workers and leases keep time, and what members may do: `MMRL_HOME/jobs.yaml` and `MMRL_JOBS_<FIELD>`.
+
+A variable of the environment is put over the file, the file over the defaults.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from mmrl.config.base import ConfigModel, home
+from mmrl.errors import ConfigError
+
+FILE_NAME = "jobs.yaml"
+_PREFIX = "MMRL_JOBS_"
+
+
+class JobsSettings(ConfigModel):
+    lease_s: float = Field(60.0, gt=0)
+    """A worker that has not beaten for so long has lost its jobs."""
+    beat_s: float = Field(10.0, gt=0)
+    """Between two beats of a worker."""
+    grace_s: float = Field(60.0, ge=0)
+    """Between asking a run to stop and killing it: time for a last checkpoint."""
+    poll_s: float = Field(1.0, gt=0)
+    """Between two looks for work."""
+    retry_delay_s: float = Field(10.0, ge=0)
+    """Wait before the first automatic retry; each further one waits twice as long."""
+    max_retry_delay_s: float = Field(600.0, ge=0)
+    """Longest wait before an automatic retry."""
+    hold_back_s: float = Field(600.0, ge=0)
+    """A job that a worker could hold if it were empty, and that has waited for so long, is not overtaken on that
+    worker any more: the worker takes nothing else until it fits."""
+    lock_wait_s: float = Field(60.0, gt=0)
+    """How long a write waits for the database's lock before it gives up."""
+    members_may_run_code: bool = False
+    """Let members submit configs that run code of their own: reward functions, stages, models with remote code."""
+    members_control_all: bool = False
+    """Let members cancel, pause, resume and retry the jobs of others."""
+
+    @model_validator(mode="after")
+    def _beats_within_lease(self) -> JobsSettings:
+        if self.beat_s * 2 > self.lease_s:
+            raise ValueError(
+                f"beat_s ({self.beat_s:g}) must be at most half of lease_s ({self.lease_s:g}), so that one late beat "
+                "loses no job; raise lease_s or lower beat_s"
+            )
+        return self
+
+
+def load_settings(path: Path | None = None) -> JobsSettings:
+    """The settings from the file (default: `jobs.yaml` in mmrl's home, which need not exist) and the environment.
+
+    Raises ConfigError that names the file or the variable.
+    """
+    file = path if path is not None else home() / FILE_NAME
+    values = {**_read(file), **_from_environment()}
+    try:
+        return JobsSettings.model_validate(values)
+    except ValidationError as error:
+        faults = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'all'}: {item['msg']}" for item in error.errors())
+        known = ", ".join(JobsSettings.model_fields)
+        raise ConfigError(f"settings of jobs ({file}, {_PREFIX}*): {faults}; known are {known}") from error
+
+
+def _read(file: Path) -> dict[str, Any]:
+    from mmrl.config.nodes import MapNode, Origin, plain
+    from mmrl.config.yaml_text import read_yaml
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}; mend its permissions or remove it") from error
+    root = read_yaml(text, lambda line: Origin("file", f"{file}:{line}"))
+    if root is None:
+        return {}
+    if not isinstance(root, MapNode):
+        raise ConfigError(f"{file}: must be a map of settings, such as `lease_s: 60`")
+    values: dict[str, Any] = plain(root)
+    return values
+
+
+def _from_environment() -> dict[str, str]:
+    names = {_PREFIX + name.upper(): name for name in JobsSettings.model_fields}
+    return {name: os.environ[variable] for variable, name in names.items() if os.environ.get(variable)}

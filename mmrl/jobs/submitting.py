@@ -1,0 +1,151 @@
+"""How a job comes into the database: checked, described, once for each idempotency key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from mmrl.config.base import home
+from mmrl.errors import ConfigError, ConflictError, NotFoundError
+from mmrl.jobs import tables
+from mmrl.jobs.catalogue import data_versions
+from mmrl.jobs.code_version import code_version
+from mmrl.jobs.config_checks import code_keys, config_hash, refuse_literal_secrets
+from mmrl.jobs.database import Database
+from mmrl.jobs.errors import ForbiddenError
+from mmrl.jobs.ids import new_id, short_id
+from mmrl.jobs.pools import ensure_pool
+from mmrl.jobs.records import NewJob, User
+from mmrl.jobs.roles import check_allowed
+from mmrl.jobs.rows import to_seconds
+from mmrl.jobs.states import TERMINAL, Desired, JobState
+from mmrl.jobs.transitions import change_state
+from mmrl.runs.layout import folder_name
+
+RUNS_URL_VARIABLE = "MMRL_RUNS_URL"
+
+
+def check_new_job(new: NewJob, user: User, database: Database) -> None:
+    """Raises ConfigError for a job that cannot be, ForbiddenError for one that the user may not submit."""
+    check_allowed(user, "submit", settings=database.settings)
+    refuse_literal_secrets(new.config)
+    if not new.name or not new.kind:
+        raise ConfigError(f"a job needs a name and a kind (got name={new.name!r}, kind={new.kind!r})")
+    if new.cpus < 0 or new.gpus < 0 or (new.cpus == 0 and new.gpus == 0):
+        raise ConfigError(f"a job needs cpus or gpus (got cpus={new.cpus}, gpus={new.gpus}); give at least cpus=1")
+    if new.max_attempts < 1:
+        raise ConfigError(f"max_attempts is {new.max_attempts}; it must be at least 1")
+    if new.available_at is not None and new.available_at.tzinfo is None:
+        raise ConfigError(f"the time {new.available_at.isoformat()} has no zone; add one, such as +00:00")
+    keys = code_keys(new.config)
+    if keys:
+        try:
+            check_allowed(user, "code", settings=database.settings)
+        except ForbiddenError as error:
+            raise ForbiddenError(
+                f"{error} (keys: {', '.join(keys)}), or set members_may_run_code in jobs.yaml"
+            ) from error
+
+
+def insert_job(connection: sa.Connection, database: Database, new: NewJob, owner: User) -> str:
+    """Inserts the job as a draft and gives its id; that of the first one where its idempotency key has one.
+
+    Raises ConflictError for a key that another config was submitted with.
+    """
+    now = database.now(connection)
+    job_id = new_id(now)
+    ensure_pool(connection, new.pool)
+    waits = _open_dependencies(connection, new.after)
+    config = dict(new.config)
+    sha256 = config_hash(config)
+    row = {
+        "id": job_id,
+        "kind": new.kind,
+        "name": new.name,
+        "owner_id": owner.id,
+        "config": config,
+        "config_sha256": sha256,
+        "code_version": code_version(),
+        "data_hashes": data_versions(config),
+        "state": JobState.DRAFT.value,
+        "desired": Desired.RUN.value,
+        "pool": new.pool,
+        "backend": new.backend,
+        "cpus": new.cpus,
+        "gpus": new.gpus,
+        "priority": new.priority,
+        "available_at": now if new.available_at is None else to_seconds(new.available_at),
+        "num_waited_for": len(waits),
+        "attempt": 0,
+        "max_attempts": new.max_attempts,
+        "retries": 0,
+        "lease_epoch": 0,
+        "idempotency_key": new.idempotency_key,
+        "parent_job_id": new.parent_job_id,
+        "resume_checkpoint": new.resume_checkpoint,
+        "step": 0,
+        "run_dir": new.run_dir or default_run_dir(new.name, job_id),
+        "tags": list(new.tags),
+        "note": new.note,
+        "created_at": now,
+    }
+    dialect = postgresql if database.dialect == "postgresql" else sqlite
+    insert = dialect.insert(tables.jobs).values(row)
+    once = insert.on_conflict_do_nothing(index_elements=["owner_id", "idempotency_key"])
+    if connection.execute(once.returning(tables.jobs.c.id)).first() is None:
+        return _earlier(connection, owner.id, new, sha256)
+    if new.after:
+        links = [{"job_id": job_id, "depends_on": other} for other in dict.fromkeys(new.after)]
+        connection.execute(tables.job_dependencies.insert(), links)
+    return job_id
+
+
+def enqueue(connection: sa.Connection, database: Database, job_id: str, *, actor: str) -> JobState | None:
+    """draft to queued; None where the job is no draft (any more)."""
+    return change_state(connection, database.clock, job_id, JobState.QUEUED, cause="submit", actor=actor)
+
+
+def default_run_dir(name: str, job_id: str) -> str:
+    """Under MMRL_RUNS_URL if that is set, else under `home()/runs`."""
+    folder = f"{folder_name(name)}-{short_id(job_id)}"
+    base = os.environ.get(RUNS_URL_VARIABLE)
+    return f"{base.rstrip('/')}/{folder}" if base else str(home().absolute() / "runs" / folder)
+
+
+def _open_dependencies(connection: sa.Connection, after: Sequence[str]) -> list[str]:
+    """Those of the jobs that have not succeeded yet. Their rows stay locked, so that none ends unseen meanwhile.
+
+    Raises NotFoundError for an unknown job, ConflictError for one that can succeed no more.
+    """
+    table = tables.jobs
+    query = sa.select(table.c.id, table.c.state).where(table.c.id.in_(after)).order_by(table.c.id)
+    found: dict[str, Any] = {}
+    if after:
+        found = {row.id: JobState(row.state) for row in connection.execute(query.with_for_update(read=True))}
+    unknown = [job_id for job_id in after if job_id not in found]
+    if unknown:
+        raise NotFoundError(f"after: no job {', '.join(unknown)}; `mmrl job list` shows all")
+    hopeless = [job_id for job_id, state in found.items() if state in TERMINAL and state is not JobState.SUCCEEDED]
+    if hopeless:
+        raise ConflictError(
+            f"after: job {hopeless[0]} has ended as {found[hopeless[0]]} and can succeed no more; name the job that "
+            "takes its place (`mmrl job retry` makes one)"
+        )
+    return [job_id for job_id, state in found.items() if state is not JobState.SUCCEEDED]
+
+
+def _earlier(connection: sa.Connection, owner_id: str, new: NewJob, sha256: str) -> str:
+    table = tables.jobs
+    query = sa.select(table.c.id, table.c.config_sha256, table.c.kind).where(
+        table.c.owner_id == owner_id, table.c.idempotency_key == new.idempotency_key
+    )
+    row = connection.execute(query).one()
+    if (row.config_sha256, row.kind) != (sha256, new.kind):
+        raise ConflictError(
+            f"the idempotency key {new.idempotency_key!r} was used for job {row.id} with another config; use a new key"
+        )
+    return str(row.id)

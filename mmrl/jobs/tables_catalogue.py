@@ -1,0 +1,73 @@
+"""The tables of the catalogue: data sets, reward functions, people's preferences, unfinished forms."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from mmrl.jobs.tables import is_in, metadata
+
+datasets = sa.Table(
+    "datasets",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("uri", sa.Text, nullable=False),
+    sa.Column("sha256", sa.Text, nullable=False),
+    sa.Column("format", sa.Text, nullable=False),
+    sa.Column("n_rows", sa.Integer, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+    sa.Column("is_current", sa.Boolean, nullable=False),
+    sa.Column("validation_state", sa.Text, nullable=False),
+    sa.Column("report", sa.JSON, nullable=False),
+    sa.Column("owner_id", sa.Text, sa.ForeignKey("users.id")),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.UniqueConstraint("name", "version"),
+    sa.CheckConstraint(is_in("validation_state", ["valid", "missing"]), name="validation_state"),
+)
+
+reward_fns = sa.Table(
+    "reward_fns",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("entrypoint", sa.Text, nullable=False),
+    sa.Column("source_sha256", sa.Text, nullable=False),
+    sa.Column("params_schema", sa.JSON, nullable=False),
+    sa.Column("owner_id", sa.Text, sa.ForeignKey("users.id")),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.UniqueConstraint("name", "version"),
+)
+
+preferences = sa.Table(
+    "preferences",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("panel_id", sa.Text, nullable=False),
+    sa.Column("prompt_id", sa.Text, nullable=False),
+    sa.Column("a_sample", sa.JSON, nullable=False),
+    sa.Column("b_sample", sa.JSON, nullable=False),
+    sa.Column("left_is", sa.Text, nullable=False),
+    sa.Column("choice", sa.Text, nullable=False),
+    sa.Column("reason", sa.Text),
+    sa.Column("seconds", sa.Double),
+    sa.Column("user_id", sa.Text, sa.ForeignKey("users.id"), nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.CheckConstraint(is_in("left_is", ["a", "b"]), name="left_is"),
+    sa.CheckConstraint(is_in("choice", ["a", "b", "tie", "both_bad"]), name="choice"),
+    sa.Index("ix_preferences_panel", "panel_id", "prompt_id"),
+)
+
+drafts = sa.Table(
+    "drafts",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("owner_id", sa.Text, sa.ForeignKey("users.id"), nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("payload", sa.JSON, nullable=False),
+    sa.Column("created_at", sa.Double, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
+    sa.Index("ix_drafts_owner", "owner_id", "kind"),
+)

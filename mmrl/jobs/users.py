@@ -1,0 +1,195 @@
+"""People and services: their roles, and the tokens that speak for them."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import secrets
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from mmrl.errors import ConflictError, NotFoundError
+from mmrl.jobs import tables
+from mmrl.jobs.database import Database
+from mmrl.jobs.errors import ForbiddenError
+from mmrl.jobs.ids import new_id
+from mmrl.jobs.records import ApiToken, Role, User
+from mmrl.jobs.roles import check_scopes
+from mmrl.jobs.rows import some_time, to_seconds, to_time
+
+TOKEN_PREFIX = "mmrl_"
+_LOCAL = "local"
+
+
+class Users:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    def local(self) -> User:
+        """The user of this machine's account, made at first use. An admin: whoever holds the database's password, or
+        its file, can change any row in it anyway."""
+        with self.database.transaction() as connection:
+            return local_user(connection, self.database.clock)
+
+    def add(self, name: str, *, role: Role, email: str | None = None, oidc: tuple[str, str] | None = None) -> User:
+        """A new user. oidc: issuer and subject. Raises ConflictError for a subject that has a user."""
+        table = tables.users
+        try:
+            with self.database.transaction() as connection:
+                now = self.database.now(connection)
+                issuer, subject = oidc or (None, None)
+                user_id = new_id(now)
+                row = {"id": user_id, "name": name, "email": email, "role": role, "created_at": now}
+                connection.execute(table.insert().values(row | {"oidc_iss": issuer, "oidc_sub": subject}))
+                return _read(connection, user_id)
+        except sa.exc.IntegrityError as error:
+            raise ConflictError(f"cannot add user {name!r}: {subject!r} of {issuer!r} is one already") from error
+
+    def get(self, user_id: str) -> User:
+        with self.database.reading() as connection:
+            return _read(connection, user_id)
+
+    def find_oidc(self, issuer: str, subject: str) -> User | None:
+        table = tables.users
+        query = sa.select(table.c.id).where(table.c.oidc_iss == issuer, table.c.oidc_sub == subject)
+        with self.database.reading() as connection:
+            found = connection.execute(query).scalar_one_or_none()
+            return None if found is None else _read(connection, found)
+
+    def all(self) -> list[User]:
+        with self.database.reading() as connection:
+            return [_user(row) for row in connection.execute(sa.select(tables.users).order_by(tables.users.c.name))]
+
+    def set_role(self, user_id: str, role: Role) -> User:
+        return self._change(user_id, role=role)
+
+    def set_disabled(self, user_id: str, is_disabled: bool) -> User:
+        """A disabled user can do nothing; their jobs go on."""
+        return self._change(user_id, disabled_at=self.database.clock if is_disabled else None)
+
+    def create_token(
+        self, user_id: str, name: str, *, scopes: Iterable[str], expires_at: datetime | None = None
+    ) -> tuple[str, ApiToken]:
+        """A token and what is kept of it. The text is told this once: only its SHA-256 is stored.
+
+        scopes: names of actions, see `roles.ACTIONS`. Raises ConfigError for others.
+        """
+        text = TOKEN_PREFIX + secrets.token_urlsafe(32)
+        with self.database.transaction() as connection:
+            _read(connection, user_id)
+            now = self.database.now(connection)
+            token_id = new_id(now)
+            row = {
+                "id": token_id,
+                "user_id": user_id,
+                "name": name,
+                "sha256": _hash(text),
+                "scopes": sorted(check_scopes(scopes)),
+                "created_at": now,
+                "expires_at": to_seconds(expires_at),
+            }
+            connection.execute(tables.api_tokens.insert().values(row))
+            return text, _token(connection, token_id)
+
+    def tokens(self, user_id: str) -> list[ApiToken]:
+        table = tables.api_tokens
+        with self.database.reading() as connection:
+            rows = connection.execute(sa.select(table).where(table.c.user_id == user_id).order_by(table.c.id))
+            return [_to_token(row) for row in rows]
+
+    def revoke_token(self, token_id: str) -> ApiToken:
+        """The token is worth nothing from now on. Revoking it again changes nothing."""
+        table = tables.api_tokens
+        with self.database.transaction() as connection:
+            live = table.update().where(table.c.id == token_id, table.c.revoked_at.is_(None))
+            connection.execute(live.values(revoked_at=self.database.clock))
+            return _token(connection, token_id)
+
+    def authenticate(self, text: str) -> User:
+        """The user that a token speaks for, with its scopes. Raises ForbiddenError, which does not tell why: unknown,
+        expired, revoked, or of a disabled user."""
+        table, users = tables.api_tokens, tables.users
+        clock = self.database.clock
+        with self.database.transaction() as connection:
+            query = (
+                sa.select(table.c.id, table.c.user_id, table.c.scopes)
+                .join_from(table, users, users.c.id == table.c.user_id)
+                .where(
+                    table.c.sha256 == _hash(text),
+                    table.c.revoked_at.is_(None),
+                    sa.or_(table.c.expires_at.is_(None), table.c.expires_at > clock),
+                    users.c.disabled_at.is_(None),
+                )
+            )
+            row = connection.execute(query).first()
+            if row is None:
+                raise ForbiddenError("this token is not valid; ask for a new one")
+            connection.execute(table.update().where(table.c.id == row.id).values(last_used_at=clock))
+            return _read(connection, row.user_id, scopes=frozenset(row.scopes))
+
+    def _change(self, user_id: str, **values: Any) -> User:
+        table = tables.users
+        with self.database.transaction() as connection:
+            connection.execute(table.update().where(table.c.id == user_id).values(values))
+            return _read(connection, user_id)
+
+
+def local_user(connection: sa.Connection, clock: sa.ColumnElement[float]) -> User:
+    """See `Users.local`."""
+    name = _account()
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    row = {"id": f"{_LOCAL}:{name}", "oidc_iss": _LOCAL, "oidc_sub": name, "name": name, "role": "admin"}
+    insert = dialect.insert(tables.users).values(row | {"created_at": clock})
+    connection.execute(insert.on_conflict_do_nothing())
+    return _read(connection, row["id"])
+
+
+def read_user(connection: sa.Connection, user_id: str) -> User:
+    return _read(connection, user_id)
+
+
+def _account() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _read(connection: sa.Connection, user_id: str, *, scopes: frozenset[str] | None = None) -> User:
+    row = connection.execute(sa.select(tables.users).where(tables.users.c.id == user_id)).first()
+    if row is None:
+        raise NotFoundError(f"no user {user_id!r}")
+    return _user(row, scopes)
+
+
+def _user(row: Any, scopes: frozenset[str] | None = None) -> User:
+    created = some_time(row.created_at)
+    return User(row.id, row.name, row.email, row.role, created, row.disabled_at is not None, scopes)
+
+
+def _token(connection: sa.Connection, token_id: str) -> ApiToken:
+    row = connection.execute(sa.select(tables.api_tokens).where(tables.api_tokens.c.id == token_id)).first()
+    if row is None:
+        raise NotFoundError(f"no token {token_id!r}")
+    return _to_token(row)
+
+
+def _to_token(row: Any) -> ApiToken:
+    return ApiToken(
+        id=row.id,
+        user_id=row.user_id,
+        name=row.name,
+        scopes=frozenset(row.scopes),
+        created_at=some_time(row.created_at),
+        expires_at=to_time(row.expires_at),
+        revoked_at=to_time(row.revoked_at),
+        last_used_at=to_time(row.last_used_at),
+    )
