@@ -13,7 +13,11 @@ from mmrl.cli.arguments import ConfigArgument, OverridesArgument
 from mmrl.cli.output import JsonOption, cell_text, fold, note, print_json, print_table, terminal_width, text_width
 
 if TYPE_CHECKING:
-    from mmrl.config.loading import Leaf
+    from mmrl.config.loading import Leaf, LoadedConfig
+
+FileOrJobArgument = Annotated[
+    str, typer.Argument(metavar="CONFIG", show_default=False, help="A YAML file, a run directory, or a job.")
+]
 
 app = typer.Typer(no_args_is_help=True, help="Show, compare and describe configs.")
 
@@ -47,12 +51,11 @@ def schema(
 
 
 @app.command()
-def diff(first: ConfigArgument, second: ConfigArgument, json: JsonOption = False) -> None:
-    """Print the values in which two configs differ."""
-    from mmrl.config import load_config
+def diff(first: FileOrJobArgument, second: FileOrJobArgument, json: JsonOption = False) -> None:
+    """Print the values in which two configs differ: of files, run directories or jobs."""
     from mmrl.config.comparing import diff_configs
 
-    a, b = load_config(first), load_config(second)
+    a, b = _config_of(first), _config_of(second)
     differences = diff_configs(a, b)
     if json:
         sides = [(item.key, {"first": item.first, "second": item.second}) for item in differences]
@@ -116,6 +119,20 @@ def show_lines(leaves: Sequence[Leaf], width: int | None) -> list[str]:
         short_origins = [text_width(origin) for _, origin in pairs if text_width(origin) <= width // 3]
         column = min(column, width - 2 - max(short_origins, default=0))
     return [line for setting, origin in pairs for line in _setting_lines(setting, origin, column, width)]
+
+
+def _config_of(text: str) -> LoadedConfig:
+    """Of a path that exists or looks like one, else of a job."""
+    from mmrl.config import build_config, load_config
+
+    path = Path(text).expanduser()
+    if path.exists() or "/" in text or path.suffix:
+        return load_config(text)
+    from mmrl.cli.job import open_jobs
+
+    with open_jobs() as jobs:
+        job = jobs.get(text)
+    return build_config(job.config, source=f"{job.name} {job.short_id}")
 
 
 def _setting_lines(setting: str, origin: str, column: int, width: int | None) -> list[str]:

@@ -1,0 +1,139 @@
+"""Following jobs from a shell: their logs as they grow, and their end."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from mmrl.errors import EXIT_OK, EXIT_RUN_CANCELLED, EXIT_RUN_FAILED, MmrlError, NotFoundError
+from mmrl.jobs.jobs import Jobs
+from mmrl.jobs.records import Job
+from mmrl.jobs.states import JobState
+from mmrl.runs.layout import attempt_dir, attempts
+from mmrl.runs.mirror import local_folder
+
+Stream = Literal["stderr", "stdout"]
+
+_CHUNK_BYTES = 1 << 16
+
+
+class WaitTimeoutError(MmrlError):
+    """The jobs did not end in the time that was given."""
+
+
+def exit_code_of(jobs: Sequence[Job]) -> int:
+    """Of several jobs the worst: failed, then cancelled, then done."""
+    states = {job.state for job in jobs}
+    if JobState.FAILED in states:
+        return EXIT_RUN_FAILED
+    return EXIT_RUN_CANCELLED if JobState.CANCELLED in states else EXIT_OK
+
+
+def wait_for(
+    jobs: Jobs, ids: Sequence[str], *, poll_s: float, timeout_s: float | None, tell: Callable[[Job], None]
+) -> list[Job]:
+    """The jobs once all have ended. tell: is given each job whose state is another than before.
+
+    Raises WaitTimeoutError.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    seen: dict[str, JobState] = {}
+    while True:
+        found = [jobs.get(job_id) for job_id in ids]
+        for job in found:
+            if seen.get(job.id) != job.state:
+                tell(job)
+                seen[job.id] = job.state
+        if all(job.is_terminal for job in found):
+            return found
+        if deadline is not None and time.monotonic() > deadline:
+            open_jobs = ", ".join(f"{job.short_id} ({job.state})" for job in found if not job.is_terminal)
+            raise WaitTimeoutError(f"after {timeout_s:g} s these have not ended: {open_jobs}; they go on")
+        time.sleep(poll_s)
+
+
+def log_files(job: Job, *, stream: Stream, attempt: int | None = None) -> list[Path]:
+    """The logs of a job's attempts, in order. Raises NotFoundError where the run directory is not on this machine."""
+    folder = local_folder(job.run_dir)
+    numbers = attempts(folder)
+    if not folder.is_dir() and job.attempt > 0:
+        raise NotFoundError(
+            f"the run directory of job {job.short_id}, {job.run_dir}, is not on this machine; its logs are read where "
+            "it is"
+        )
+    if attempt is not None and attempt not in numbers:
+        there = ", ".join(map(str, numbers)) or "none"
+        raise NotFoundError(f"job {job.short_id} has no attempt {attempt} in {folder}; attempts there: {there}")
+    chosen = numbers if attempt is None else [attempt]
+    return [attempt_dir(folder, number) / "logs" / f"{stream}.log" for number in chosen]
+
+
+def print_log(job: Job, *, stream: Stream, attempt: int | None, tail: int | None) -> None:
+    """The logs of all attempts, or of one; with `tail` its last lines only, of the last attempt if none is named."""
+    paths = log_files(job, stream=stream, attempt=attempt)
+    for path in paths if tail is None else paths[-1:]:
+        for text in _texts(path, [0 if tail is None else _last_lines(path, tail)]):
+            _write(text)
+
+
+def follow_log(jobs: Jobs, job_id: str, *, stream: Stream, poll_s: float, tail: int | None) -> Job:
+    """Prints the logs as they grow, over all attempts, until the job has ended. Returns it as it ended."""
+    places: dict[Path, list[int]] = {}
+    is_first = True
+    while True:
+        job = jobs.get(job_id)
+        for path in log_files(job, stream=stream):
+            if path not in places:
+                places[path] = [_last_lines(path, tail) if is_first and tail is not None else 0]
+            for text in _texts(path, places[path]):
+                _write(text)
+        is_first = False
+        if job.is_terminal:
+            return job
+        time.sleep(poll_s)
+
+
+def _texts(path: Path, place: list[int]) -> Iterator[str]:
+    """What the file has from place[0] on, which is moved along; a character that is not whole yet is left for later."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return
+    with file:
+        file.seek(place[0])
+        while data := file.read(_CHUNK_BYTES):
+            text, used = _decode(data)
+            place[0] += used
+            yield text
+            if used < len(data):
+                file.seek(place[0])
+                if used == 0:
+                    return
+
+
+def _decode(data: bytes) -> tuple[str, int]:
+    for cut in range(4):
+        try:
+            return data[: len(data) - cut].decode("utf-8"), len(data) - cut
+        except UnicodeDecodeError:
+            continue
+    return data.decode("utf-8", "replace"), len(data)
+
+
+def _last_lines(path: Path, tail: int) -> int:
+    """The place of the last `tail` lines in a file."""
+    if not path.exists():
+        return 0
+    data = path.read_bytes()
+    return len(data) - sum(map(len, data.splitlines(keepends=True)[-tail:] if tail else []))
+
+
+def _write(text: str) -> None:
+    """Logs come from models and users too: what a terminal might obey is printed as escapes, but for line ends."""
+    from mmrl.runs.inert import inert
+
+    sys.stdout.write(inert(text))
+    sys.stdout.flush()
