@@ -38,16 +38,22 @@ class Room:
 
 
 def claim_job(
-    connection: sa.Connection, clock: sa.ColumnElement[float], worker_id: str, *, lease_s: float, hold_back_s: float
+    connection: sa.Connection,
+    clock: sa.ColumnElement[float],
+    worker_id: str,
+    *,
+    lease_s: float,
+    hold_back_s: float,
+    job_id: str | None = None,
 ) -> Lease | None:
-    """Takes one job for the worker: attempt and epoch grow, its GPUs are leased, the event is written.
+    """Takes one job for the worker: attempt and epoch grow, its GPUs are leased, the event is written. job_id: only this.
 
     None where nothing fits, the worker is not active, or its pool is full.
     """
     room = find_room(connection, worker_id)
     if room is None:
         return None
-    picked = connection.execute(_pick(room, clock)).first()
+    picked = connection.execute(_pick(room, clock, job_id)).first()
     if picked is None or _must_wait(connection, clock, room, picked, hold_back_s):
         return None
     table = tables.jobs
@@ -127,10 +133,12 @@ def _pool_takes_more(connection: sa.Connection, pool: str, *, has_gpus: bool) ->
     return capacity is None or connection.execute(held).scalar_one() < capacity
 
 
-def _pick(room: Room, clock: sa.ColumnElement[float]) -> sa.Select[Any]:
+def _pick(room: Room, clock: sa.ColumnElement[float], job_id: str | None) -> sa.Select[Any]:
     jobs = tables.jobs
     query = sa.select(jobs.c.id, jobs.c.priority).where(ready(clock, room.pool), jobs.c.backend.in_(room.backends))
     query = query.where(fits(room.free_cpus, len(room.gpus)))
+    if job_id is not None:
+        query = query.where(jobs.c.id == job_id)
     return query.order_by(jobs.c.priority.desc(), jobs.c.id).limit(1).with_for_update(skip_locked=True)
 
 
@@ -159,7 +167,11 @@ def _must_wait(
 def _note_attempt(
     connection: sa.Connection, clock: sa.ColumnElement[float], row: Any, gpus: tuple[str, ...], token: str
 ) -> None:
+    workers = tables.workers
+    mine = workers.c.id == row.worker_id
     attempt = {
+        "host": sa.select(workers.c.host).where(mine).scalar_subquery(),
+        "boot_id": sa.select(workers.c.boot_id).where(mine).scalar_subquery(),
         "job_id": row.id,
         "attempt": row.attempt,
         "backend": row.backend,

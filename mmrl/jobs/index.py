@@ -13,9 +13,11 @@ from mmrl.jobs import tables
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import LeaseLostError
 from mmrl.jobs.ids import new_id
+from mmrl.jobs.index_batch import RUN_ACTOR, IndexBatch, num_history
+from mmrl.jobs.index_reads import read_checkpoints
 from mmrl.jobs.records import CheckpointRow, Job, Lease, ShardRow
 from mmrl.jobs.states import HELD
-from mmrl.jobs.transitions import lock_job
+from mmrl.jobs.transitions import add_event, lock_job
 
 MetricRow = tuple[int, str, float | None]
 """(step, key, value); None where the value was no finite number."""
@@ -27,24 +29,50 @@ class RunIndex:
     def __init__(self, database: Database) -> None:
         self.database = database
 
+    def index(self, lease: Lease, batch: IndexBatch) -> None:
+        """All of the batch or nothing. Raises LeaseLostError."""
+        with self.database.transaction() as connection:
+            self._check(connection, lease)
+            self._add_metrics(connection, lease, batch.metrics)
+            self._add_shards(connection, lease, batch.shards, batch.replaces)
+            self._add_checkpoints(connection, lease, batch.checkpoints)
+            self._add_history(connection, lease, batch.history, batch.history_from)
+            self._set_progress(connection, lease, batch)
+
     def add_metrics(self, lease: Lease, rows: Iterable[MetricRow]) -> None:
         """Adds metrics and brings the roll-ups of their steps up to date."""
+        self.index(lease, IndexBatch(metrics=tuple(rows)))
+
+    def add_shards(self, lease: Lease, shards: Sequence[ShardRow], *, replaces: Sequence[ShardRow] = ()) -> None:
+        """Adds shards of samples. replaces: small ones that a compacted one stands for, taken out in the same step."""
+        self.index(lease, IndexBatch(shards=shards, replaces=replaces))
+
+    def add_checkpoints(self, lease: Lease, checkpoints: Sequence[CheckpointRow]) -> None:
+        """Adds checkpoints, or tells their new state (complete, deleted)."""
+        self.index(lease, IndexBatch(checkpoints=checkpoints))
+
+    def known_checkpoints(self, lease: Lease) -> list[CheckpointRow]:
+        """The job's checkpoints that are there, whichever attempt wrote them."""
+        with self.database.reading() as connection:
+            return [row for row in read_checkpoints(connection, lease.job_id) if row.state == "complete"]
+
+    def _add_metrics(self, connection: sa.Connection, lease: Lease, rows: Sequence[MetricRow]) -> None:
         found = {(key, step): value for step, key, value in rows}
         if not found:
             return
-        table = tables.metrics
         values = [
             {"job_id": lease.job_id, "attempt": lease.attempt, "step": step, "key": key, "value": _finite(value)}
             for (key, step), value in sorted(found.items())
         ]
-        with self.database.transaction() as connection:
-            self._check(connection, lease)
-            connection.execute(self._insert(table).on_conflict_do_nothing(), values)
-            self._roll_up(connection, lease, sorted({key for key, _ in found}), [step for _, step in found])
+        self._upsert(connection, tables.metrics, values)
+        self._roll_up(connection, lease, sorted({key for key, _ in found}), [step for _, step in found])
 
-    def add_shards(self, lease: Lease, shards: Sequence[ShardRow], *, replaces: Sequence[ShardRow] = ()) -> None:
-        """Adds shards of samples. replaces: small ones that a compacted one stands for, taken out in the same step."""
+    def _add_shards(
+        self, connection: sa.Connection, lease: Lease, shards: Sequence[ShardRow], replaces: Sequence[ShardRow]
+    ) -> None:
+        """What is replaced leaves the index, or does not even enter it."""
         table = tables.sample_shards
+        gone = {(shard.split, shard.step_lo) for shard in replaces}
         rows = [
             {
                 "job_id": lease.job_id,
@@ -58,43 +86,56 @@ class RunIndex:
                 "sha256": shard.sha256,
             }
             for shard in shards
+            if shard not in replaces
         ]
-        with self.database.transaction() as connection:
-            self._check(connection, lease)
-            for shard in replaces:
-                gone = table.delete().where(
-                    table.c.job_id == lease.job_id,
-                    table.c.split == shard.split,
-                    table.c.step_lo == shard.step_lo,
-                    table.c.attempt == (shard.attempt or lease.attempt),
-                )
-                connection.execute(gone)
-            if rows:
-                self._upsert(connection, table, rows)
+        for split, step in sorted(gone):
+            mine = table.delete().where(table.c.job_id == lease.job_id, table.c.attempt == lease.attempt)
+            connection.execute(mine.where(table.c.split == split, table.c.step_lo == step))
+        if rows:
+            self._upsert(connection, table, rows)
 
-    def add_checkpoints(self, lease: Lease, checkpoints: Sequence[CheckpointRow]) -> None:
-        """Adds checkpoints, or tells their new state (complete, deleted)."""
+    def _add_checkpoints(self, connection: sa.Connection, lease: Lease, checkpoints: Sequence[CheckpointRow]) -> None:
         table = tables.checkpoints
-        with self.database.transaction() as connection:
-            self._check(connection, lease)
-            now = self.database.now(connection)
-            for checkpoint in checkpoints:
-                row = {
-                    "id": new_id(now),
-                    "job_id": lease.job_id,
-                    "attempt": checkpoint.attempt or lease.attempt,
-                    "step": checkpoint.step,
-                    "uri": checkpoint.uri,
-                    "manifest_sha256": checkpoint.manifest_sha256,
-                    "bytes": checkpoint.num_bytes,
-                    "state": checkpoint.state,
-                    "metrics": dict(checkpoint.metrics),
-                    "created_at": now,
-                }
-                insert = self._insert(table).values(row)
-                new = {name: insert.excluded[name] for name in ("uri", "manifest_sha256", "bytes", "state", "metrics")}
-                key = ["job_id", "step", "attempt"]
-                connection.execute(insert.on_conflict_do_update(index_elements=key, set_=new))
+        now = self.database.now(connection) if checkpoints else 0.0
+        for checkpoint in checkpoints:
+            row = {
+                "id": new_id(now),
+                "job_id": lease.job_id,
+                "attempt": checkpoint.attempt or lease.attempt,
+                "step": checkpoint.step,
+                "uri": checkpoint.uri,
+                "manifest_sha256": checkpoint.manifest_sha256,
+                "bytes": checkpoint.num_bytes,
+                "state": checkpoint.state,
+                "metrics": dict(checkpoint.metrics),
+                "created_at": now,
+            }
+            insert = self._insert(table).values(row)
+            new = {name: insert.excluded[name] for name in ("uri", "manifest_sha256", "bytes", "state", "metrics")}
+            key = ["job_id", "step", "attempt"]
+            connection.execute(insert.on_conflict_do_update(index_elements=key, set_=new))
+
+    def _add_history(
+        self, connection: sa.Connection, lease: Lease, events: Sequence[Mapping[str, Any]], first: int
+    ) -> None:
+        """first: the number of the first of `events` among those of the attempt; what is there already is passed over."""
+        if not events:
+            return
+        num_known = num_history(connection, lease.job_id, lease.attempt)
+        for event in events[max(0, num_known - first) :]:
+            payload = {key: value for key, value in event.items() if key != "kind"}
+            cause = str(event["kind"])
+            add_event(connection, self.database.clock, lease.job_id, lease.attempt, cause, RUN_ACTOR, payload=payload)
+
+    def _set_progress(self, connection: sa.Connection, lease: Lease, batch: IndexBatch) -> None:
+        jobs, attempts = tables.jobs, tables.attempts
+        told = {"step": batch.step, "total_steps": batch.total_steps}
+        values = {name: value for name, value in told.items() if value is not None}
+        if values:
+            connection.execute(jobs.update().where(jobs.c.id == lease.job_id).values(values))
+        if batch.first_step is not None:
+            mine = attempts.update().where(attempts.c.job_id == lease.job_id, attempts.c.attempt == lease.attempt)
+            connection.execute(mine.values(first_step=batch.first_step))
 
     def _check(self, connection: sa.Connection, lease: Lease) -> None:
         """Locks the job's row. Raises LeaseLostError unless the lease holds."""

@@ -33,6 +33,8 @@ class Leases(RunIndex):
     def __init__(self, database: Database, worker_id: str | None = None) -> None:
         super().__init__(database)
         self.worker_id = worker_id or ""
+        self.worker_state: WorkerState = "active"
+        """What the last beat told of the worker; another may have set it to draining, or taken it for dead."""
 
     def register(self, info: WorkerInfo) -> str:
         """Makes the worker known, with a new id, and active."""
@@ -57,8 +59,8 @@ class Leases(RunIndex):
         table = tables.workers
         with self.database.transaction() as connection:
             beat = table.update().where(table.c.id == self.worker_id).values(heartbeat_at=self.database.clock)
-            state: WorkerState = connection.execute(beat.returning(table.c.state)).scalar_one()
-        return state
+            self.worker_state = connection.execute(beat.returning(table.c.state)).scalar_one()
+        return self.worker_state
 
     def set_state(self, state: WorkerState) -> None:
         """active, draining (claims nothing more) or dead (gone for good)."""
@@ -70,8 +72,11 @@ class Leases(RunIndex):
         with self.database.reading() as connection:
             return worker_records(connection, self.database, ids=[self.worker_id])[0]
 
-    def claim(self) -> Lease | None:
-        """One job that the free CPU slots or GPUs of this worker hold whole; None where there is none."""
+    def claim(self, job_id: str | None = None) -> Lease | None:
+        """One job that the free CPU slots or GPUs of this worker hold whole; None where there is none.
+
+        job_id: this one and no other.
+        """
         settings = self.database.settings
         with self.database.transaction() as connection:
             return claim_job(
@@ -80,17 +85,18 @@ class Leases(RunIndex):
                 self.worker_id,
                 lease_s=settings.lease_s,
                 hold_back_s=settings.hold_back_s,
+                job_id=job_id,
             )
 
     def beat(self, leases: Iterable[Lease]) -> dict[str, LeaseView]:
         """Extends all the leases in one statement and tells how each stands. The worker's own beat goes along."""
         wanted = {lease.job_id: lease for lease in leases}
         table = tables.jobs
-        columns = (table.c.id, table.c.state, table.c.desired, table.c.lease_epoch, table.c.worker_id)
+        columns = (table.c.id, table.c.state, table.c.desired, table.c.lease_epoch, table.c.worker_id, table.c.attempt)
         with self.database.transaction() as connection:
             workers = tables.workers
-            alive = workers.update().where(workers.c.id == self.worker_id)
-            connection.execute(alive.values(heartbeat_at=self.database.clock))
+            alive = workers.update().where(workers.c.id == self.worker_id).values(heartbeat_at=self.database.clock)
+            self.worker_state = connection.execute(alive.returning(workers.c.state)).scalar_one()
             if not wanted:
                 return {}
             pairs = [(lease.job_id, lease.lease_epoch) for lease in wanted.values()]
@@ -179,6 +185,25 @@ class Leases(RunIndex):
             if values:
                 connection.execute(mine.values(values))
 
+    def started(self, lease: Lease, *, external_id: str | None = None, **found: Any) -> None:
+        """The trainer runs: how to find it, as `launched` takes it, and the state `running`, in one transaction."""
+        table = tables.attempts
+        values = {name: value for name, value in {"external_id": external_id, **found}.items() if value is not None}
+        with self.database.transaction() as connection:
+            reached = change_state(
+                connection,
+                self.database.clock,
+                lease.job_id,
+                JobState.RUNNING,
+                cause="started",
+                actor=self._actor,
+                guard=self._guard(lease),
+            )
+            if reached is None:
+                raise self._lost(lease, "be running")
+            mine = table.update().where(table.c.job_id == lease.job_id, table.c.attempt == lease.attempt)
+            connection.execute(mine.values(values or {"attempt": lease.attempt}))
+
     def progress(
         self, lease: Lease, step: int, total_steps: int | None = None, *, first_step: int | None = None
     ) -> None:
@@ -226,6 +251,25 @@ class Leases(RunIndex):
             ]
             rows = connection.execute(sa.select(*JOB_COLUMNS).where(table.c.id.in_(lost)).order_by(table.c.id))
             return read_jobs(connection, rows)
+
+    def bury(self, worker_id: str) -> list[str]:
+        """Another worker's process is proved gone: it is dead, and what it held is lost now and not when its leases run
+        out. Gives the ids of those jobs."""
+        clock, table, workers = self.database.clock, tables.jobs, tables.workers
+        with self.database.transaction() as connection:
+            connection.execute(workers.update().where(workers.c.id == worker_id).values(state="dead"))
+            held = sa.select(table.c.id).where(table.c.worker_id == worker_id, table.c.state.in_(_HELD))
+            ids = list(connection.execute(held.order_by(table.c.id).with_for_update()).scalars())
+            for job_id in ids:
+                change_state(connection, clock, job_id, JobState.LOST, cause="lease_expired", actor=self._actor)
+        return ids
+
+    def standing(self, job_id: str) -> tuple[JobState, int] | None:
+        """State and attempt of any job; None for one that this database does not know."""
+        table = tables.jobs
+        with self.database.reading() as connection:
+            row = connection.execute(sa.select(table.c.state, table.c.attempt).where(table.c.id == job_id)).first()
+        return None if row is None else (JobState(row.state), row.attempt)
 
     def lost_jobs(self, *, host: str | None = None) -> list[tuple[Job, Attempt]]:
         """Lost jobs with their last attempts, which tell where to look for the run. host: only those of that host."""
@@ -355,7 +399,7 @@ def _view(lease: Lease, row: Any, is_held: bool) -> LeaseView:
     state = JobState(row.state)
     is_same = row.lease_epoch == lease.lease_epoch and state not in TERMINAL
     is_mine = is_held or (is_same and row.worker_id == lease.worker_id and state is JobState.LOST)
-    return LeaseView(lease.job_id, Desired(row.desired), state, row.lease_epoch, is_held, not is_mine)
+    return LeaseView(lease.job_id, Desired(row.desired), state, row.lease_epoch, is_held, not is_mine, row.attempt)
 
 
 def _last_class(connection: sa.Connection, job_id: str, attempt: int) -> str | None:

@@ -155,8 +155,8 @@ class Lease:
 class LeaseView:
     """A lease after a beat. is_held: still this worker's, and extended.
 
-    is_superseded: another owner has the job, or it has ended: the child must go. Neither of both: the lease ran out
-    while nobody else took the job, and `Leases.adopt` gets it back.
+    is_superseded: another owner has the job, or it has ended. The child must go, unless another worker adopted the very
+    `attempt`. Neither of both: the lease ran out while nobody else took the job, and `Leases.adopt` gets it back.
     """
 
     job_id: str
@@ -165,6 +165,7 @@ class LeaseView:
     lease_epoch: int
     is_held: bool
     is_superseded: bool
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
