@@ -58,6 +58,7 @@ def test_show_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_an_override_without_equals_sign_ends_in_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """L05."""
     assert main(["config", "show", str(write_config(tmp_path)), "optim.lr", "1e-5"]) == 2
     assert capsys.readouterr().err == "error: override 'optim.lr' has no '='; write it as 'optim.lr=1e-5'\n"
 

@@ -37,6 +37,7 @@ def fault(folder: Path, text: str) -> str:
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(tmp_path: Path, text: str, suggestion: str) -> None:
+    """L02."""
     message = fault(tmp_path, text)
     assert suggestion in message
     assert message.startswith(f"{tmp_path / 'run.yaml'}:5: ")

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_each_value_has_the_origin_that_set_it(tmp_path: Path) -> None:
+    """L03: the file beats defaults, an override the file."""
     path = write_config(tmp_path, "train:\n  steps: 100\noptim: {lr: 1e-5}\n")
     loaded = load_config(path, ["optim.lr=1e-6", "algorithm.kl.coef=0.1"])
     assert loaded.config.train.steps == 100

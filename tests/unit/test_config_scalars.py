@@ -18,6 +18,7 @@ from mmrl.errors import ConfigError
 
 @pytest.mark.parametrize("text", ["1e-6", "1E-6", "1.e-6", "1.0e-6", "0.000001", "1.0E-06"])
 def test_a_small_number_is_the_same_float_from_file_and_override(tmp_path: Path, text: str) -> None:
+    """L01."""
     from_file = load_config(write_config(tmp_path, f"optim: {{lr: {text}}}\n")).config
     from_override = load_config(write_config(tmp_path), [f"optim.lr={text}"]).config
     assert from_file.optim.lr == from_override.optim.lr == 1e-6
@@ -32,6 +33,7 @@ def test_5e_4_is_a_float_in_a_list_too(tmp_path: Path) -> None:
     "text", ["no", "yes", "off", "0123", "12:30", "123", "1_000", "0x1F", "1e-6", "2024-01-01", "true", "1.50", "y"]
 )
 def test_text_fields_keep_what_was_written(tmp_path: Path, text: str) -> None:
+    """L04."""
     body = f"model: {{path: m}}\ndata: {{train: d}}\nreward: [{{type: exact, name: {text}}}]\n"
     from_file = load_config(write_config(tmp_path, body, base=f"name: {text}\n")).config
     from_override = load_config(write_config(tmp_path), [f"name={text}", f"rollout.stop=[{text}]"]).config

@@ -189,6 +189,7 @@ def test_show_as_text_puts_the_best_response_first(
 
 
 def test_text_of_the_model_is_printed_inert(capsys: pytest.CaptureFixture[str], run_dir: Path) -> None:
+    """X06, in a terminal."""
     _, out, _ = call(capsys, "show", str(run_dir), "--step", "2", "--group", "0")
     assert r"    \x1b]0;owned\x07\x1b[2J [red]not markup[/red] :smile: \u202ereversed \x9b2J 数字" in out.splitlines()
     assert "\x1b" not in out, "no colour where stdout is no terminal"
