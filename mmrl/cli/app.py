@@ -27,6 +27,7 @@ COMMANDS = (
     LazyCommand("reward", "mmrl.cli.reward", "List rewards and try them on answers."),
     LazyCommand("sample", "mmrl.cli.sample", "Read the responses that a run sampled."),
     LazyCommand("checkpoint", "mmrl.cli.checkpoint", "List and export checkpoints."),
+    LazyCommand("worker", "mmrl.cli.worker", "Run jobs of the queue on this machine."),
     LazyCommand("db", "mmrl.cli.db", "Bring the job database to this version of mmrl."),
     LazyCommand("config", "mmrl.cli.config", "Show, compare and describe configs."),
     LazyCommand("doctor", "mmrl.cli.doctor", "Tell what is installed, which devices, what works."),

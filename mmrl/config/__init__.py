@@ -1,6 +1,7 @@
 """The config of a run: pydantic models, YAML and `key=value` overrides. Imports no torch.
 
-Parts: `run`, `algorithm`, `reward`, `noop` (the models), `kinds` (which of them a kind means), `loading` (file and overrides to a config with origins),
+Parts: `run`, `algorithm`, `reward`, `noop` (the models), `kinds` (which of them a kind means), `loading` (file and
+overrides to a config with origins),
 `dump` (a config to YAML and plain data, secrets removed). Names load when first used.
 """
 

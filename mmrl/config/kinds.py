@@ -1,4 +1,4 @@
-"""Which config class a run's `kind` names. The class of a noop loads without those of training, which take their time."""
+"""Which config class a run's `kind` names. That of a noop loads without those of training, which take their time."""
 
 from __future__ import annotations
 

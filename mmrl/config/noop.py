@@ -1,4 +1,4 @@
-"""Config of kind `noop`: a run that trains nothing. Tests, probes of a cluster and benchmarks of the job system use it."""
+"""Config of kind `noop`: a run that trains nothing, for tests, probes of a cluster and benchmarks of the job system."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class RunIndex:
     def _add_history(
         self, connection: sa.Connection, lease: Lease, events: Sequence[Mapping[str, Any]], first: int
     ) -> None:
-        """first: the number of the first of `events` among those of the attempt; what is there already is passed over."""
+        """first: the number of the first of `events` among the attempt's; what is there already is passed over."""
         if not events:
             return
         num_known = num_history(connection, lease.job_id, lease.attempt)

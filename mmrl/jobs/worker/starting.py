@@ -1,0 +1,63 @@
+"""From a lease to a started attempt, or to the reason why it could not be started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mmrl.errors import MmrlError, RunFailedError
+from mmrl.jobs.leases import Leases
+from mmrl.jobs.records import Lease
+from mmrl.jobs.retry import Failure
+from mmrl.jobs.worker.gpus import GpuProbe
+from mmrl.jobs.worker.indexer import Indexer
+from mmrl.jobs.worker.launcher import Ended, Handle, Launch, Launcher, LaunchFault
+from mmrl.jobs.worker.outcome import Outcome
+from mmrl.jobs.worker.run_folder import RunFolder
+from mmrl.jobs.worker.supervised import Supervised
+from mmrl.runs.ownership import AttemptClaim
+
+
+def start_job(
+    lease: Lease,
+    *,
+    launchers: Mapping[str, Launcher],
+    leases: Leases,
+    gpus: GpuProbe,
+    trainer: Sequence[str],
+    say: Callable[[str], None],
+) -> Supervised:
+    """The attempt that the lease is for, started. What stands in its way is how it ended, before it began."""
+    folder = RunFolder.of_job(lease.job)
+    handle: Handle | None = None
+    failure: Failure | None = None
+    try:
+        folder.prepare(lease)
+        handle = launchers[lease.job.backend].start(_launch(lease, folder, trainer))
+        say(f"{lease.job.name}: attempt {lease.attempt} started, output in {folder.logs_dir}")
+    except LaunchFault as fault:
+        failure = Failure("launch", str(fault), retryable=fault.is_infrastructure)
+    except RunFailedError as error:
+        failure = Failure("storage", str(error))
+    except MmrlError as error:
+        failure = Failure("config", str(error))
+    return Supervised(
+        lease,
+        folder,
+        handle,
+        leases,
+        gpus,
+        Indexer(leases, folder),
+        say,
+        ended=None if failure is None else Ended(None, failure.message),
+        outcome=None if failure is None else Outcome(False, False, None, failure),
+    )
+
+
+def _launch(lease: Lease, folder: RunFolder, trainer: Sequence[str]) -> Launch:
+    """Nothing secret stands in the command: the trainer resolves references from its own environment."""
+    job = lease.job
+    command = [*trainer, str(folder.config_file), "--run-dir", job.run_dir, "--resume", folder.resume_word(lease)]
+    environment = AttemptClaim(lease.attempt, lease.token).environment
+    if job.backend == "process":
+        environment |= {"CUDA_VISIBLE_DEVICES": ",".join(lease.gpus)} if lease.gpus else {}
+    return Launch(lease, folder, command, environment)
