@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,63 @@ def tiny_policy(tiny_model: Callable[..., Path], image_store: Any) -> Callable[.
         return policy
 
     return load
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Any]:
+    """A PostgreSQL server of the test process's own, with a template that has mmrl's schema."""
+    from postgres_server import PostgresServer
+
+    server = PostgresServer.begin()
+    try:
+        server.create_template()
+        yield server
+    finally:
+        server.end()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with mmrl's schema, to copy."""
+    from mmrl.jobs.database import Database
+
+    file = tmp_path_factory.mktemp("sqlite") / "mmrl.db"
+    Database.open(f"sqlite:///{file}").close()
+    return file
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])
+def job_url(
+    request: pytest.FixtureRequest, tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The address of an empty job database with mmrl's schema, of each engine in turn; MMRL_HOME and
+    MMRL_DATABASE_URL point to it."""
+    monkeypatch.setenv("MMRL_HOME", str(tmp_path / "home"))
+    if request.param == "sqlite":
+        file = tmp_path / "home" / "mmrl.db"
+        file.parent.mkdir(exist_ok=True)
+        shutil.copyfile(sqlite_template, file)
+        monkeypatch.setenv("MMRL_DATABASE_URL", f"sqlite:///{file}")
+        yield f"sqlite:///{file}"
+        return
+    from postgres_server import TEMPLATE
+
+    server = request.getfixturevalue("postgres_server")
+    url = server.create_database(template=TEMPLATE)
+    monkeypatch.setenv("MMRL_DATABASE_URL", url)
+    yield url
+    server.drop_database(url)
+
+
+@pytest.fixture
+def job_database(job_url: str) -> Iterator[Any]:
+    """The same, open, with leases of 2 s."""
+    from mmrl.jobs.database import Database
+    from mmrl.jobs.settings import JobsSettings
+
+    settings = JobsSettings(lease_s=2.0, beat_s=0.5, grace_s=2.0, poll_s=0.05)
+    with Database.open(job_url, settings=settings) as database:
+        yield database
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -46,7 +46,7 @@ def claim_job(
     hold_back_s: float,
     job_id: str | None = None,
 ) -> Lease | None:
-    """Takes one job for the worker: attempt and epoch grow, its GPUs are leased, the event is written. job_id: only this.
+    """Takes one job (`job_id`: that one) for the worker: attempt and epoch grow, GPUs are leased, the event is written.
 
     None where nothing fits, the worker is not active, or its pool is full.
     """

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import sqlalchemy as sa
 
@@ -68,13 +68,15 @@ class Database:
         return database
 
     @contextmanager
-    def transaction(self) -> Iterator[sa.Connection]:
+    def transaction(self, *, durable: bool = True) -> Iterator[sa.Connection]:
         """A transaction that writes: committed at the end, rolled back by an exception.
 
         On SQLite it waits for the write lock first, at most `lock_wait_s`; later nothing in it can find a lock.
+        durable: on SQLite, whether it is on the disk before this returns; else a cut of power may take it back, whole,
+        with what came after it. That is for workers, whose runs end with the same cut. PostgreSQL keeps all.
         Raises DatabaseUnavailableError.
         """
-        with self._errors(), self._begun(read_only=False) as connection:
+        with self._errors(), self._begun(durable=durable) as connection:
             yield connection
 
     @contextmanager
@@ -86,7 +88,7 @@ class Database:
     @contextmanager
     def migrating(self) -> Iterator[sa.Connection]:
         """A transaction that may rebuild tables; on SQLite that needs foreign keys unchecked until its end."""
-        with self._errors(), self._begun(read_only=False, checks_keys=self.dialect != "sqlite") as connection:
+        with self._errors(), self._begun(checks_keys=self.dialect != "sqlite") as connection:
             yield connection
             if self.dialect == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").first() is not None:
                 raise MmrlError(f"the upgrade of {self.shown_url} would leave rows without their owners; undone")
@@ -111,15 +113,17 @@ class Database:
         return f"Database({self.shown_url!r})"
 
     @contextmanager
-    def _begun(self, *, read_only: bool, checks_keys: bool = True) -> Iterator[sa.Connection]:
+    def _begun(
+        self, *, read_only: bool = False, durable: bool = True, checks_keys: bool = True
+    ) -> Iterator[sa.Connection]:
         deadline = time.monotonic() + self.settings.lock_wait_s
         while True:
             connection = self.engine.connect()
             try:
                 if read_only:
                     connection = connection.execution_options(**{sqlite.READ_ONLY: True})
-                if not checks_keys:
-                    _set_foreign_keys(connection, "OFF")
+                elif self.dialect == "sqlite":
+                    sqlite.prepare_write(connection, durable=durable, checks_keys=checks_keys)
                 transaction = connection.begin()
             except sa.exc.OperationalError as error:
                 connection.close()
@@ -131,11 +135,8 @@ class Database:
                 connection.close()
                 raise
             break
-        with connection:
-            with transaction:
-                yield connection
-            if not checks_keys:
-                _set_foreign_keys(connection, "ON")
+        with connection, transaction:
+            yield connection
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -197,9 +198,3 @@ def _query_secrets(url: sa.URL) -> frozenset[str]:
 
 def _is_locked(error: sa.exc.OperationalError) -> bool:
     return "database is locked" in str(error.orig) or "database table is locked" in str(error.orig)
-
-
-def _set_foreign_keys(connection: sa.Connection, word: str) -> None:
-    """Outside of a transaction, where SQLite heeds it: on the driver's connection, which begins none."""
-    driver: Any = connection.connection.driver_connection
-    driver.execute(f"PRAGMA foreign_keys = {word}")

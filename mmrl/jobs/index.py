@@ -31,7 +31,7 @@ class RunIndex:
 
     def index(self, lease: Lease, batch: IndexBatch) -> None:
         """All of the batch or nothing. Raises LeaseLostError."""
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             self._check(connection, lease)
             self._add_metrics(connection, lease, batch.metrics)
             self._add_shards(connection, lease, batch.shards, batch.replaces)

@@ -38,7 +38,7 @@ class Leases(RunIndex):
 
     def register(self, info: WorkerInfo) -> str:
         """Makes the worker known, with a new id, and active."""
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             now = self.database.now(connection)
             worker_id = new_id(now)
             ensure_pool(connection, info.pool)
@@ -57,7 +57,7 @@ class Leases(RunIndex):
     def heartbeat(self) -> WorkerState:
         """Tells that the worker lives; gives the state that it has, which another may have set to draining."""
         table = tables.workers
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             beat = table.update().where(table.c.id == self.worker_id).values(heartbeat_at=self.database.clock)
             self.worker_state = connection.execute(beat.returning(table.c.state)).scalar_one()
         return self.worker_state
@@ -65,7 +65,7 @@ class Leases(RunIndex):
     def set_state(self, state: WorkerState) -> None:
         """active, draining (claims nothing more) or dead (gone for good)."""
         table = tables.workers
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             connection.execute(table.update().where(table.c.id == self.worker_id).values(state=state))
 
     def worker(self) -> WorkerRecord:
@@ -78,7 +78,7 @@ class Leases(RunIndex):
         job_id: this one and no other.
         """
         settings = self.database.settings
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             return claim_job(
                 connection,
                 self.database.clock,
@@ -93,7 +93,7 @@ class Leases(RunIndex):
         wanted = {lease.job_id: lease for lease in leases}
         table = tables.jobs
         columns = (table.c.id, table.c.state, table.c.desired, table.c.lease_epoch, table.c.worker_id, table.c.attempt)
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             workers = tables.workers
             alive = workers.update().where(workers.c.id == self.worker_id).values(heartbeat_at=self.database.clock)
             self.worker_state = connection.execute(alive.returning(workers.c.state)).scalar_one()
@@ -126,7 +126,7 @@ class Leases(RunIndex):
         Returns the state in the end: a job that goes back to the queue while somebody wants it cancelled is cancelled.
         Raises LeaseLostError where the job is not this worker's any more, ValueError for a cause that never does this.
         """
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             reached = change_state(
                 connection,
                 self.database.clock,
@@ -146,7 +146,7 @@ class Leases(RunIndex):
         """Ends an attempt that failed: back to the queue after a wait where the failure is one of the infrastructure
         and starts are left, else failed. The caller has proved that the attempt's processes are gone.
         """
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             reached = self._end(connection, lease.job_id, lease.attempt, failure, guard=self._guard(lease))
         if reached is None:
             raise self._lost(lease, "fail")
@@ -179,7 +179,7 @@ class Leases(RunIndex):
         }
         values = {name: value for name, value in given.items() if value is not None}
         table = tables.attempts
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             self._check(connection, lease)
             mine = table.update().where(table.c.job_id == lease.job_id, table.c.attempt == lease.attempt)
             if values:
@@ -189,7 +189,7 @@ class Leases(RunIndex):
         """The trainer runs: how to find it, as `launched` takes it, and the state `running`, in one transaction."""
         table = tables.attempts
         values = {name: value for name, value in {"external_id": external_id, **found}.items() if value is not None}
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             reached = change_state(
                 connection,
                 self.database.clock,
@@ -209,7 +209,7 @@ class Leases(RunIndex):
     ) -> None:
         """How far the run is. first_step: the step from which this attempt's loop went on, once it is known."""
         table, attempts = tables.jobs, tables.attempts
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             self._check(connection, lease)
             values = {"step": step} | ({"total_steps": total_steps} if total_steps is not None else {})
             connection.execute(table.update().where(table.c.id == lease.job_id).values(values))
@@ -223,7 +223,7 @@ class Leases(RunIndex):
         Does nothing where another worker has adopted the attempt meanwhile.
         """
         table, jobs = tables.gpu_leases, tables.jobs
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             epoch = sa.select(jobs.c.lease_epoch).where(jobs.c.id == lease.job_id).scalar_subquery()
             mine = table.update().where(
                 table.c.job_id == lease.job_id,
@@ -239,7 +239,7 @@ class Leases(RunIndex):
         Gives the jobs that became lost by this call. Whether their runs still live is for `adopt` and `requeue`.
         """
         clock, table = self.database.clock, tables.jobs
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             if not self._is_due(connection, "reap", self.database.settings.lease_s / 4):
                 return []
             expired = sa.select(table.c.id).where(table.c.state.in_(_HELD), table.c.lease_expires_at < clock)
@@ -256,7 +256,7 @@ class Leases(RunIndex):
         """Another worker's process is proved gone: it is dead, and what it held is lost now and not when its leases run
         out. Gives the ids of those jobs."""
         clock, table, workers = self.database.clock, tables.jobs, tables.workers
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             connection.execute(workers.update().where(workers.c.id == worker_id).values(state="dead"))
             held = sa.select(table.c.id).where(table.c.worker_id == worker_id, table.c.state.in_(_HELD))
             ids = list(connection.execute(held.order_by(table.c.id).with_for_update()).scalars())
@@ -291,7 +291,7 @@ class Leases(RunIndex):
         """
         job_id = job.id if isinstance(job, Job) else job.job_id
         clock, table, attempts = self.database.clock, tables.jobs, tables.attempts
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             standing = lock_job(connection, job_id)
             if standing is None or (standing.lease_epoch, standing.attempt) != (job.lease_epoch, job.attempt):
                 raise self._lost(job, "be adopted")
@@ -322,7 +322,7 @@ class Leases(RunIndex):
 
         A job that was to be cancelled is cancelled. Raises LeaseLostError if it changed hands since it was read.
         """
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             standing = lock_job(connection, job.id)
             read = (JobState.LOST, job.lease_epoch, job.attempt)
             if standing is None or (standing.state, standing.lease_epoch, standing.attempt) != read:
@@ -336,7 +336,7 @@ class Leases(RunIndex):
 
     def event(self, lease: Lease, cause: str, payload: Mapping[str, Any] | None = None) -> None:
         """A line in the job's history without a change of state."""
-        with self.database.transaction() as connection:
+        with self.database.transaction(durable=False) as connection:
             self._check(connection, lease)
             add_event(connection, self.database.clock, lease.job_id, lease.attempt, cause, self._actor, payload=payload)
 

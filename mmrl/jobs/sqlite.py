@@ -40,8 +40,6 @@ def make_engine(path: Path, *, busy_s: float) -> sa.Engine:
         # The wait comes first: to change the journal's mode takes a lock too.
         connection.execute(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
@@ -49,6 +47,13 @@ def make_engine(path: Path, *, busy_s: float) -> sa.Engine:
         connection.exec_driver_sql("BEGIN" if is_reading else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def prepare_write(connection: sa.Connection, *, durable: bool, checks_keys: bool) -> None:
+    """Settings that SQLite heeds only before a transaction begins, on the driver's connection, which begins none."""
+    driver: Any = connection.connection.driver_connection
+    driver.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+    driver.execute(f"PRAGMA foreign_keys = {'ON' if checks_keys else 'OFF'}")
 
 
 def refuse_network_filesystem(path: Path) -> None:
