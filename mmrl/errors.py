@@ -55,6 +55,10 @@ class RunFailedError(MmrlError):
     exit_code = EXIT_RUN_FAILED
 
 
+class CheckpointWriteError(RunFailedError):
+    """A checkpoint could not be written. The run itself may go on, and those of before stay."""
+
+
 class RunCancelledError(MmrlError):
     """A run was stopped on request."""
 

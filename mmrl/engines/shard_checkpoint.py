@@ -26,7 +26,7 @@ from mmrl.checkpoint_files import SHARDS_FOLDER, TRAINER_FILE
 from mmrl.engines.shard_reader import ShardReader
 from mmrl.engines.shard_tensors import sharded_like
 from mmrl.engines.sharding import Ranks
-from mmrl.errors import DataError, RunFailedError
+from mmrl.errors import CheckpointWriteError, DataError
 
 STATES_FILE = "states.pt"
 
@@ -42,7 +42,7 @@ class Part(Protocol):
 def save_sharded_parts(folder: Path, parts: Mapping[str, Part], ranks: Ranks) -> None:
     """The states of `parts` (name -> actor or critic) into `folder`/shards, by all ranks.
 
-    Raises RunFailedError, on every rank, where the ranks do not see one disk, or a rank's file is missing at the end.
+    Raises CheckpointWriteError, on every rank, where the ranks do not see one disk, or a rank's file is missing at the end.
     """
     shards = folder / SHARDS_FOLDER
     check_shared_disk(shards, ranks)
@@ -55,7 +55,7 @@ def save_sharded_parts(folder: Path, parts: Mapping[str, Part], ranks: Ranks) ->
         try:
             checkpoint.save(divided, storage_writer=writer, process_group=ranks.control)
         except checkpoint.CheckpointException as error:
-            raise RunFailedError(f"checkpoint {shards} could not be written: {_failures(error)}") from error
+            raise CheckpointWriteError(f"checkpoint {shards} could not be written: {_failures(error)}") from error
     fault: str | None = None
     if ranks.rank == 0:
         try:
@@ -102,7 +102,7 @@ def read_states(
 
 
 def check_shared_disk(folder: Path, ranks: Ranks) -> None:
-    """Makes `folder` and raises RunFailedError, on every rank, where one of them does not see what rank 0 wrote."""
+    """Makes `folder` and raises CheckpointWriteError, on every rank, where one of them does not see what rank 0 wrote."""
     token = ranks.gather(f".seen-by-all-{uuid4().hex}")[0]
     fault: str | None = None
     if ranks.rank == 0:
@@ -116,10 +116,10 @@ def check_shared_disk(folder: Path, ranks: Ranks) -> None:
     if ranks.rank == 0 and fault is None:
         (folder / token).unlink()
     if faults[0] is not None:
-        raise RunFailedError(f"checkpoint {folder} cannot be written: {faults[0]}")
+        raise CheckpointWriteError(f"checkpoint {folder} cannot be written: {faults[0]}")
     blind = [str(rank) for rank, sees in enumerate(seen) if not sees]
     if blind:
-        raise RunFailedError(
+        raise CheckpointWriteError(
             f"checkpoint {folder}: {len(blind)} of {ranks.world_size} ranks ({', '.join(blind)}) do not see what rank "
             "0 writes there, so their parts of the weights would be missing; put the run directory on a disk that all "
             "nodes share"
@@ -129,14 +129,14 @@ def check_shared_disk(folder: Path, ranks: Ranks) -> None:
 def _check_files(shards: Path, ranks: Ranks, fault: str | None) -> None:
     """Every rank names the files that it wrote; rank 0 must see them all. fault: what kept rank 0 from writing."""
     if fault := ranks.gather(fault)[0]:
-        raise RunFailedError(f"checkpoint {shards} could not be written: {fault} (on rank 0)")
+        raise CheckpointWriteError(f"checkpoint {shards} could not be written: {fault} (on rank 0)")
     told = ranks.gather(sorted(path.name for path in shards.glob(f"__{ranks.rank}_*.distcp")))
     missing = [
         f"{name} of rank {rank}" for rank, names in enumerate(told) for name in names if _is_missing(shards, name)
     ]
     found = ranks.gather(missing)[0]
     if found:
-        raise RunFailedError(
+        raise CheckpointWriteError(
             f"checkpoint {shards}: of the files of {ranks.world_size} ranks {', '.join(found)} cannot be seen by rank "
             "0; put the run directory on a disk that all nodes share"
         )

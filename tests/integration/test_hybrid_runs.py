@@ -136,3 +136,38 @@ def test_critic_and_reference_are_those_of_one_process(home: Path, model: Path):
         for mine, theirs in zip(values_of(result.run_dir), values_of(alone), strict=True):
             for name in ("critic/loss", "critic/grad_norm", "actor/kl"):
                 check_equal(mine, theirs, name, rel=2e-3)
+
+
+NO_ROOM = """
+import resource
+
+from mmrl.cluster import dispatch
+
+
+class NoRoom:
+    \"\"\"At step 2 the workers cannot write files of more than 100 KB, as on a full disk; then they can again.\"\"\"
+
+    def __init__(self, worker):
+        pass
+
+    @dispatch("shard")
+    def __call__(self, groups, context):
+        hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000 if context.step == 2 else hard, hard))
+        return groups
+"""
+
+
+@pytest.mark.ray
+def test_ranks_that_find_the_disk_full_lose_a_checkpoint_and_no_run(home: Path, model: Path, inline: Path):
+    """The run goes on with a warning, as in one process, and the next checkpoint is written."""
+    (home / "no_room.py").write_text(NO_ROOM)
+    stage = {"after": "reward", "path": str(home / "no_room.py"), "name": "NoRoom", "pool": "main"}
+    settings = config(model, placement=MAIN, checkpoint={"every": 1, "keep": 9}, stages=[stage])
+    reader = RunReader(run(settings, home / "runs" / "no-room").run_dir)
+    assert [point.step for point in reader.checkpoints()] == [1, 3]
+    (warning,) = [event.fields["message"] for event in reader.events() if "checkpoint of step 2" in str(event.fields)]
+    assert "could not be written" in warning
+    assert "the run goes on" in warning
+    check_is_the_run_in_one_process(reader.run_dir, inline)
+    assert not [path for path in (reader.run_dir / "checkpoints").iterdir() if path.name.startswith(".")]
