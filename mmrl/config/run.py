@@ -11,8 +11,10 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from mmrl.config.actor import ActorConfig
 from mmrl.config.algorithm import AlgorithmConfig, GrpoConfig
 from mmrl.config.base import ConfigModel, PathText, default_type
+from mmrl.config.checkpoint import CheckpointConfig
 from mmrl.config.critic import CriticConfig
 from mmrl.config.data_reading import DataReadingConfig
+from mmrl.config.evaluation import EvalConfig
 from mmrl.config.optim import ModelPart, OptimConfig
 from mmrl.config.placement import PlacementConfig
 from mmrl.config.record import RecordConfig
@@ -116,29 +118,6 @@ class TrainConfig(ConfigModel):
 class SftConfig(ConfigModel):
     batch_size: int = Field(32, ge=1)
     """Samples in each step."""
-
-
-class EvalConfig(ConfigModel):
-    every: int = Field(25, ge=0)
-    """Steps between evaluations on data.eval; 0 evaluates at the end only."""
-    at_start: bool = True
-    """Evaluate before the first step too."""
-    samples_per_prompt: int = Field(1, ge=1)
-    """Responses for each prompt."""
-    temperature: float = Field(0.0, ge=0)
-    """Temperature of evaluation; 0 is greedy."""
-    max_samples: int | None = Field(None, ge=1)
-    """Only the first so many rows of data.eval."""
-
-
-class CheckpointConfig(ConfigModel):
-    every: int = Field(50, ge=0)
-    """Steps between checkpoints; 0 writes one at the end only."""
-    keep: int = Field(3, ge=1)
-    """How many of the newest are kept; the best one is kept besides."""
-    best: str | None = "eval/reward"
-    """The metric (higher is better) whose best checkpoint is kept, among those of steps that have it: let eval.every
-    divide checkpoint.every. Null keeps only the newest."""
 
 
 class CanaryConfig(ConfigModel):

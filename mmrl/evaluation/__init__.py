@@ -1,4 +1,6 @@
-"""How good a checkpoint is, and whether another one is better. Imports no torch: trainer, commands and console share it.
+"""How good a checkpoint is, and whether another one is better. Imports no torch.
+
+Trainer, commands and console share it.
 
 outcomes    what came of each prompt: right or not, answers, rewards
 scores      pass@k and maj@k of a prompt;  intervals  values with what they are known to

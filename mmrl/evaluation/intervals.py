@@ -1,8 +1,8 @@
 """Values with the interval that they are known to.
 
-The unit is the prompt: responses to one prompt are no independent draws, so they are averaged first and the interval is
-over prompts (clustered standard errors, Miller 2024, 'Adding Error Bars to Evals', arXiv 2411.00640). Where every prompt
-is right or wrong the interval is Wilson's; else Student's t over the prompts' values, within the bounds they can have.
+The unit is the prompt: responses to one prompt are no independent draws, so they are averaged first and the interval
+is over prompts (clustered standard errors, Miller 2024, 'Adding Error Bars to Evals', arXiv 2411.00640). Where every
+prompt is right or wrong it is Wilson's; else Student's t over the prompts' values, within the bounds they can have.
 """
 
 from __future__ import annotations
@@ -54,11 +54,13 @@ def wilson(successes: int, num: int, *, confidence: float = CONFIDENCE) -> tuple
     middle = share + z * z / (2 * num)
     half = z * math.sqrt(share * (1 - share) / num + z * z / (4 * num * num))
     scale = 1 + z * z / num
-    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+    low = 0.0 if successes == 0 else (middle - half) / scale
+    high = 1.0 if successes == num else (middle + half) / scale
+    return max(0.0, low), min(1.0, high)
 
 
 def t_quantile(degrees: int, *, confidence: float = CONFIDENCE) -> float:
     """Two-sided quantile of Student's t."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    return float(t.ppf((1 + confidence) / 2, degrees))
+    return float(stdtrit(degrees, (1 + confidence) / 2))

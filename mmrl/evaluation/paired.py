@@ -18,11 +18,11 @@ from mmrl.evaluation.outcomes import PromptOutcome
 from mmrl.evaluation.summary import value_of
 
 LEVEL = 0.05
-MAX_EXACT = 16
-"""Prompts that differ up to which all sign patterns are counted; beyond it `NUM_DRAWS` are drawn."""
 NUM_DRAWS = 9999
+"""Sign patterns that are drawn where the differences lie on no grid that all patterns could be counted on."""
 
-_EQUAL = 1e-12
+_EQUAL = 1e-9
+_MAX_PARTS = 64
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,31 @@ def compare_outcomes(
 def sign_flip_p_value(differences: Sequence[float]) -> float:
     """Share of sign patterns whose sum is at least as far from 0 as the one that was seen.
 
-    All patterns for up to `MAX_EXACT` differences; else drawn ones, with that of the data among them, which keeps the
-    level (Phipson and Smyth 2010). The draws follow from the data alone, so the same data gives the same value.
+    Of differences that are multiples of some 1/n, as those of shares are, all patterns are counted. Of others some are
+    drawn, with that of the data among them, which keeps the level (Phipson and Smyth 2010); the draws follow from the
+    data alone, so the same data gives the same value.
     """
-    sizes = [abs(value) for value in differences if abs(value) > _EQUAL]
-    seen = abs(sum(value for value in differences if abs(value) > _EQUAL)) - 1e-9
-    if not sizes:
+    signed = [value for value in differences if abs(value) > _EQUAL]
+    if not signed:
         return 1.0
-    if len(sizes) <= MAX_EXACT:
-        sums = [0.0]
-        for size in sizes:
-            sums = [total + sign * size for total in sums for sign in (1, -1)]
-        return sum(abs(total) >= seen for total in sums) / len(sums)
-    return _drawn_p_value(sizes, seen)
+    for parts in range(1, _MAX_PARTS + 1):
+        steps = [round(value * parts) for value in signed]
+        if all(abs(value * parts - step) < _EQUAL * parts for value, step in zip(signed, steps, strict=True)):
+            return _counted_p_value([abs(step) for step in steps], abs(sum(steps)))
+    return _drawn_p_value([abs(value) for value in signed], abs(sum(signed)) - _EQUAL * len(signed))
+
+
+def _counted_p_value(sizes: Sequence[int], seen: int) -> float:
+    """The distribution of the sum under random signs, one difference after the other."""
+    import numpy as np
+
+    total = sum(sizes)
+    chance = np.zeros(2 * total + 1)
+    chance[total] = 1.0
+    for size in sizes:
+        chance = 0.5 * (np.roll(chance, size) + np.roll(chance, -size))
+    sums = np.abs(np.arange(-total, total + 1))
+    return float(min(1.0, chance[sums >= seen].sum()))
 
 
 def _drawn_p_value(sizes: Sequence[float], seen: float) -> float:

@@ -253,6 +253,11 @@ def _check_files(folder: Path, family: Family) -> None:
             f"model {folder} has no {', no '.join(lacking)}; copy the missing files from the model that it was made "
             "from, or save its processor there with save_pretrained"
         )
+    check_shard_indexes(folder)
+
+
+def check_shard_indexes(folder: Path) -> None:
+    """Raises ModelError where an index of shards in a model folder names a file outside."""
     for index in folder.glob("*.index.json"):
         _check_shard_index(index)
 

@@ -19,6 +19,7 @@ from mmrl.runs import layout
 from mmrl.runs.config_file import parse_config
 from mmrl.runs.disk import read_json_lines
 from mmrl.runs.images import find_image
+from mmrl.runs.pins import is_pinned
 from mmrl.runs.records import CheckpointRecord, Event, GroupRecord, MetricRow, RunState, StateName, StepSummary
 
 
@@ -105,10 +106,7 @@ class RunReader:
 
     def checkpoints(self) -> list[CheckpointRecord]:
         """The checkpoints that are whole, by step: one without a readable manifest was never finished."""
-        root = layout.checkpoints_dir(self.run_dir)
-        folders = sorted(root.iterdir()) if root.is_dir() else []
-        found = [_checkpoint(path) for path in folders if layout.parse_checkpoint_name(path.name) is not None]
-        return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.step)
+        return read_checkpoints(self.run_dir)
 
     def state(self) -> RunState:
         attempt = self.attempts()[-1]
@@ -187,6 +185,14 @@ class _Span:
         return _Span(self.attempt, self.begin, self.rows, last_step)
 
 
+def read_checkpoints(run_dir: Path) -> list[CheckpointRecord]:
+    """`RunReader.checkpoints` of a folder that may hold no run yet."""
+    root = layout.checkpoints_dir(run_dir)
+    folders = sorted(root.iterdir()) if root.is_dir() else []
+    found = [_checkpoint(path) for path in folders if layout.parse_checkpoint_name(path.name) is not None]
+    return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.step)
+
+
 def _begin(events: list[Event], rows: list[dict[str, Any]]) -> int | None:
     """The step of the first state event that names one; without it, the first step with metrics."""
     for event in events:
@@ -201,7 +207,7 @@ def _checkpoint(path: Path) -> CheckpointRecord | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     num_bytes = sum(entry["bytes"] for entry in manifest["files"].values())
-    return CheckpointRecord(manifest["step"], path, num_bytes, manifest.get("metrics", {}))
+    return CheckpointRecord(manifest["step"], path, num_bytes, manifest.get("metrics", {}), is_pinned(path))
 
 
 def _values(row: Mapping[str, Any]) -> dict[str, float | None]:

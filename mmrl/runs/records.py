@@ -123,12 +123,13 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """A whole checkpoint. num_bytes: of all its files."""
+    """A whole checkpoint. num_bytes: of all its files. is_pinned: kept whatever the run's retention says."""
 
     step: int
     path: Path
     num_bytes: int
     metrics: Mapping[str, float] = field(default_factory=dict)
+    is_pinned: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from mmrl.models.fingerprint import model_fingerprint
 from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.checkpoints import Checkpointer
+from mmrl.trainer.disk_room import check_room_of_run, expected_bytes
 from mmrl.trainer.engines import EngineNeeds, Engines, EngineSource, InlineSource
 from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.fitting import Fitted, fit, fit_prompts
@@ -54,6 +55,7 @@ def build_online_loop(
     with ExitStack() as stack:
         executor = _executor(config, recorder, stack)
         source = _engine_source(config, store, point, recorder, executor)
+        check_room_of_run(config, source.policy, recorder.writer.run_dir, warn=recorder.warn)
         train, held_out = _fitted(config, source.policy.prompts, data, recorder)
         prompts = _stream(config, train.kept, config.rollout.prompts_per_step, point)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
@@ -85,7 +87,13 @@ def build_online_loop(
             actor=engines.actor,
             evaluator=_evaluator(config, held_out, engines.rollout, rewards, recorder),
             checkpointer=_checkpointer(
-                config, engines.snapshots(states, recorder.writer.config_yaml), prompts, model, recorder, point
+                config,
+                engines.snapshots(states, recorder.writer.config_yaml),
+                prompts,
+                model,
+                recorder,
+                point,
+                room=expected_bytes(config, source.policy),
             ),
             recorder=recorder,
         )
@@ -107,6 +115,7 @@ def build_offline_loop(
     with ExitStack() as stack:
         executor = _executor(config, recorder, stack)
         source = _engine_source(config, store, point, recorder, executor)
+        check_room_of_run(config, source.policy, recorder.writer.run_dir, warn=recorder.warn)
         train, held_out = _fitted(config, source.policy.prompts, data, recorder)
         prompts = _stream(config, train.kept, config.sft.batch_size, point)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
@@ -123,7 +132,13 @@ def build_offline_loop(
             actor=engines.actor,
             evaluator=_evaluator(config, held_out, engines.rollout, rewards, recorder),
             checkpointer=_checkpointer(
-                config, engines.snapshots(states, recorder.writer.config_yaml), prompts, model, recorder, point
+                config,
+                engines.snapshots(states, recorder.writer.config_yaml),
+                prompts,
+                model,
+                recorder,
+                point,
+                room=expected_bytes(config, source.policy),
             ),
             recorder=recorder,
         )
@@ -190,6 +205,7 @@ def _evaluator(
         samples=samples,
         rollout=rollout,
         rewards=rewards,
+        reward_configs=config.reward,
         config=config.eval,
         rollout_config=config.rollout,
         seed=config.seed,
@@ -205,7 +221,10 @@ def _checkpointer(
     model: Mapping[str, Any],
     recorder: Recorder,
     point: ResumePoint | None,
+    *,
+    room: int,
 ) -> Checkpointer:
+    """room: bytes that a checkpoint takes, as far as the model tells."""
     return Checkpointer(
         config.checkpoint,
         snapshots=snapshots,
@@ -213,5 +232,6 @@ def _checkpointer(
         recorder=recorder,
         total_steps=config.train.steps,
         model=model,
+        expected_bytes=room,
         best=None if point is None else point.best,
     )

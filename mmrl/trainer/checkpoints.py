@@ -11,24 +11,28 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from mmrl.config.run import CheckpointConfig
+from mmrl.config.checkpoint import CheckpointConfig
 from mmrl.data.stream import PromptStream
 from mmrl.errors import ConflictError, RunFailedError
 from mmrl.runs import layout
-from mmrl.trainer.background import Background
+from mmrl.trainer.background import Background, Outcome
 from mmrl.trainer.checkpoint_folder import fsync_folder
+from mmrl.trainer.disk_room import check_room, room_for_next
 from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.resume import newest_whole_checkpoint
+from mmrl.trainer.retention import is_better, prune
 from mmrl.trainer.snapshot import Snapshot, SnapshotTaker
 
 
 class Checkpointer:
-    """Writes checkpoints when due and keeps the newest few and the best.
+    """Writes checkpoints when due and keeps those that the config's rules ask for (`retention`).
 
-    model: fingerprint of the model that the run began with. best: value and step of the best one so far.
+    model: fingerprint of the model that the run began with. expected_bytes: of one checkpoint, as far as the model
+    tells. best: value and step of the best one so far.
     """
 
     def __init__(
@@ -40,6 +44,7 @@ class Checkpointer:
         recorder: Recorder,
         total_steps: int,
         model: Mapping[str, Any],
+        expected_bytes: int = 0,
         best: tuple[float, int] | None = None,
     ) -> None:
         self._config = config
@@ -48,6 +53,7 @@ class Checkpointer:
         self._recorder = recorder
         self._total_steps = total_steps
         self._model = dict(model)
+        self._expected_bytes = expected_bytes
         self._best = best
         self._run_dir = recorder.writer.run_dir
         self._background = Background("mmrl-checkpoint")
@@ -77,8 +83,15 @@ class Checkpointer:
         start = time.perf_counter()
         self._collect(wait=True)
         waited = time.perf_counter() - start
+        self._newest_step = step
+        try:
+            needed = room_for_next(self._run_dir, self._expected_bytes)
+            check_room(self._run_dir, needed, what="it")
+        except RunFailedError as error:
+            self._note(step, Outcome(None, error, 0.0))
+            return
         snapshot = self._take(step)
-        self._in_flight, self._newest_step = snapshot, step
+        self._in_flight = snapshot
         self._background.start(lambda: self._write(snapshot))
         times = {"timing_s/checkpoint": time.perf_counter() - start, "timing_s/checkpoint_wait": waited}
         self._recorder.end_late(step, {**times, "checkpoint/copied_bytes": float(snapshot.num_bytes)})
@@ -100,12 +113,13 @@ class Checkpointer:
 
     def _take(self, step: int) -> Snapshot:
         metrics = self._recorder.current("")
-        value, best = metrics.get(self._config.best or ""), self._best
-        if value is not None and (best is None or value > best[0]):
+        deciding, best = self._config.best, self._best
+        value = metrics.get(deciding) if deciding is not None else None
+        if value is not None and isfinite(value) and (best is None or is_better(value, best[0], self._config)):
             best = (value, step)
         state = {"prompts": self._prompts.state(), "best": best, "model": self._model}
-        evaluation = {name: entry for name, entry in metrics.items() if name.startswith("eval/")}
-        return self.snapshots.take(step, state=state, metrics=evaluation)
+        told = {name: entry for name, entry in metrics.items() if name.startswith("eval/") or name == deciding}
+        return self.snapshots.take(step, state=state, metrics=told)
 
     def _write(self, snapshot: Snapshot) -> int:
         """In the thread. Returns the bytes written."""
@@ -119,7 +133,7 @@ class Checkpointer:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         self._recorder.writer.event("checkpoint", step=snapshot.step, path=f"checkpoints/{final.name}")
-        self._prune(snapshot)
+        prune(self._run_dir, self._config, newest=snapshot.step)
         return num_bytes
 
     def _take_name(self, temporary: Path, final: Path) -> None:
@@ -131,17 +145,6 @@ class Checkpointer:
         temporary.rename(final)
         fsync_folder(final.parent)
 
-    def _prune(self, snapshot: Snapshot) -> None:
-        """Removes all but the newest `keep` and the best; the one just written is whole and always stays."""
-        newest = layout.checkpoint_dir(self._run_dir, snapshot.step)
-        whole = sorted(folder for folder in newest.parent.glob("step-*") if folder <= newest)
-        kept = {newest, *whole[-self._config.keep :]}
-        if snapshot.state["best"] is not None:
-            kept.add(layout.checkpoint_dir(self._run_dir, snapshot.state["best"][1]))
-        for folder in whole:
-            if folder not in kept:
-                shutil.rmtree(folder)
-
     def _collect(self, *, wait: bool) -> None:
         """Says how the checkpoint in flight ended, once it has."""
         outcome = self._background.collect(wait=wait)
@@ -149,10 +152,15 @@ class Checkpointer:
             return
         snapshot, self._in_flight = self._in_flight, None
         assert snapshot is not None
+        if outcome.error is None:
+            self._best = snapshot.state["best"]
+        self._note(snapshot.step, outcome)
+
+    def _note(self, step: int, outcome: Outcome) -> None:
+        """Says how the checkpoint of a step ended. Raises ConflictError if the run was taken over."""
         self._last_error = outcome.error
         values = {"timing_s/checkpoint_write": outcome.seconds}
         if outcome.error is None:
-            self._best = snapshot.state["best"]
             values["checkpoint/written_bytes"] = float(outcome.value or 0)
         elif isinstance(outcome.error, ConflictError):
             raise outcome.error
@@ -160,10 +168,10 @@ class Checkpointer:
             self._num_failed += 1
             values["checkpoint/num_failed"] = float(self._num_failed)
             self._recorder.warn(
-                f"the checkpoint of step {snapshot.step} could not be written: {_reason(outcome.error)}; the run goes "
-                "on, and those of before stay"
+                f"the checkpoint of step {step} could not be written: {_reason(outcome.error)}; the run goes on, and "
+                "those of before stay"
             )
-        self._recorder.end_late(snapshot.step, values)
+        self._recorder.end_late(step, values)
 
 
 def _reason(error: Exception) -> str:

@@ -27,9 +27,9 @@ from mmrl.errors import ConflictError, NotFoundError
 from mmrl.models.policy import load_policy
 from mmrl.models.tiny import build_tiny_qwen2_5_vl
 from mmrl.rewards.runner import RewardRunner
+from mmrl.runs.checkpoint_refs import checkpoint_at
 from mmrl.runs.reader import RunReader
 from mmrl.trainer.evaluation import answer, evaluation_metrics
-from mmrl.trainer.export import export_checkpoint
 from mmrl.trainer.launch import TrainResult, train
 from mmrl.types import Message, Sample, TextPart
 
@@ -81,7 +81,7 @@ def prepare(out: Path, *, seed: int) -> Prepared:
     build_tiny_qwen2_5_vl(base, sentences=digit_texts(), seed=seed)
     register_noisy_labels(seed)
     warm = train(warm_start_config(base, seed), run_dir=fresh_folder(out / f"warm-start-seed{seed}"))
-    export_checkpoint(warm.run_dir, half_right_step(warm.run_dir), model)
+    shutil.copytree(checkpoint_at(warm.run_dir, str(half_right_step(warm.run_dir))).model, model)
     return Prepared(model, accuracy(model))
 
 

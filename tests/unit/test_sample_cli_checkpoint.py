@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from runs_builders import begin_run
 
 from mmrl.cli.app import main
+from mmrl.runs.checkpoint_refs import ModelRef
 
 
 @pytest.fixture
@@ -35,12 +37,13 @@ def test_list_shows_whole_checkpoints(capsys: pytest.CaptureFixture[str], run_di
             "path": str(run_dir / "checkpoints" / f"step-{step:06d}"),
             "num_bytes": 3 * 2**20,
             "metrics": {"eval/reward": reward},
+            "is_pinned": False,
         }
         for step, reward in ((100, 0.5), (200, 0.75))
     ]
     assert main(["checkpoint", "list", str(run_dir)]) == 0
     header, first, second = capsys.readouterr().out.splitlines()
-    assert header.split() == ["step", "MiB", "eval/reward", "path"]
+    assert header.split() == ["step", "MiB", "eval/reward", "pinned", "path"]
     assert first.split()[:3] == ["100", "3.0", "0.5"]
     assert second.split()[0] == "200"
 
@@ -58,8 +61,8 @@ def test_export_prints_the_folder(
 ) -> None:
     calls = []
 
-    def export_checkpoint(run: Path, step: int, out: Path) -> Path:
-        calls.append((run, step, out))
+    def export_checkpoint(ref: ModelRef, out: Path, *, compare_answers: bool, say: Callable[[str], None]) -> Path:
+        calls.append((ref.model, ref.step, out, compare_answers))
         return out
 
     exporting = types.ModuleType("mmrl.trainer.export")
@@ -70,13 +73,33 @@ def test_export_prints_the_folder(
     assert capsys.readouterr().out == f"{out}\n"
     assert main(["checkpoint", "export", str(run_dir), "--step", "100", "--out", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"step": 100, "path": str(out)}
-    assert calls == [(run_dir, 100, out)] * 2
+    assert main(["checkpoint", "export", f"{run_dir}@best", "--skip-answers", "--out", str(out)]) == 0
+    folders = [run_dir / "checkpoints" / f"step-{step:06d}" / "model" for step in (100, 200)]
+    assert calls == [(folders[0], 100, out, True)] * 2 + [(folders[1], 200, out, False)]
+
+
+def test_a_pinned_checkpoint_is_shown_as_such_until_it_is_unpinned(
+    capsys: pytest.CaptureFixture[str], run_dir: Path
+) -> None:
+    def pinned() -> list[bool]:
+        capsys.readouterr()
+        assert main(["checkpoint", "list", str(run_dir), "--json"]) == 0
+        return [point["is_pinned"] for point in json.loads(capsys.readouterr().out)]
+
+    assert main(["checkpoint", "pin", str(run_dir), "--step", "100", "--why", "for the paper"]) == 0
+    assert pinned() == [True, False]
+    assert json.loads((run_dir / "checkpoints/step-000100/pinned.json").read_text())["note"] == "for the paper"
+    assert main(["checkpoint", "unpin", str(run_dir), "--step", "100"]) == 0
+    assert pinned() == [False, False]
+    assert main(["checkpoint", "pin", str(run_dir), "--step", "7"]) == 3
+    assert "it has those of 100, 200" in capsys.readouterr().err
 
 
 def test_reading_a_run_loads_no_torch(run_dir: Path) -> None:
     script = """
 import sys
 from mmrl.cli.app import main
+from mmrl.runs.checkpoint_refs import ModelRef
 from mmrl.runs import progress_rich, tracker_tensorboard, trackers, writer
 assert main(["sample", "list", sys.argv[1]]) == 0
 assert main(["checkpoint", "list", sys.argv[1]]) == 0
