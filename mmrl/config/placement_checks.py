@@ -53,7 +53,7 @@ def _roles_of(config: RunConfig) -> tuple[RoleName, ...]:
     algorithm, is_rl = config.algorithm, config.kind == "rl"
     has: dict[RoleName, bool] = {
         "actor": True,
-        "rollout": True,
+        "rollout": config.kind != "reward_model",
         "reference": is_rl and algorithm.kl.coef > 0,
         "critic": is_rl and algorithm.needs_critic,
     }

@@ -15,8 +15,10 @@ from mmrl.config.checkpoint import CheckpointConfig
 from mmrl.config.critic import CriticConfig
 from mmrl.config.data_reading import DataReadingConfig
 from mmrl.config.evaluation import EvalConfig
+from mmrl.config.offline import RewardModelTraining, SftConfig
 from mmrl.config.optim import ModelPart, OptimConfig
 from mmrl.config.placement import PlacementConfig
+from mmrl.config.preference import DpoConfig, PreferenceConfig
 from mmrl.config.record import RecordConfig
 from mmrl.config.reward import RewardConfig
 from mmrl.config.rollout import RolloutConfig
@@ -111,13 +113,9 @@ class TrainConfig(ConfigModel):
     gradient_checkpointing: bool = False
     """Keep only the inputs of layers and vision blocks, and compute them again going backward: less memory, about a
     third more work."""
-    path: Literal["prefix", "plain"] = "prefix"
-    """prefix forwards a group's prompt and images once; plain forwards them with every response."""
-
-
-class SftConfig(ConfigModel):
-    batch_size: int = Field(32, ge=1)
-    """Samples in each step."""
+    path: Literal["prefix", "plain", "packed"] = "prefix"
+    """prefix forwards a group's prompt and images once; plain forwards them with every response; packed does too, but
+    puts them one behind the other in one row without padding, for samples of a single answer."""
 
 
 class CanaryConfig(ConfigModel):
@@ -164,8 +162,9 @@ class StageConfig(ConfigModel):
 class RunConfig(ConfigModel):
     name: str = Field(..., min_length=1)
     """Name of the run, for people."""
-    kind: Literal["rl", "sft"] = "rl"
-    """rl trains on rewards of sampled responses; sft on the reference answers."""
+    kind: Literal["rl", "sft", "preference", "reward_model"] = "rl"
+    """rl trains on rewards of sampled responses; sft on the reference answers; preference on pairs of a chosen and a
+    rejected answer, or answers judged good or bad; reward_model trains a model that scores answers, on pairs."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Everything random in the run follows from it."""
     model: ModelConfig
@@ -184,6 +183,10 @@ class RunConfig(ConfigModel):
     """How responses are sampled."""
     sft: SftConfig = SftConfig()
     """Settings of kind sft."""
+    preference: Annotated[PreferenceConfig, default_type("dpo")] = DpoConfig()
+    """How preferences become updates (kind preference)."""
+    reward_model: RewardModelTraining = RewardModelTraining()
+    """Settings of kind reward_model."""
     optim: OptimConfig = OptimConfig()
     """The optimiser."""
     train: TrainConfig = TrainConfig()
@@ -209,11 +212,12 @@ class RunConfig(ConfigModel):
     def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
         """The config in a YAML file with `key=value` overrides; `mmrl.config.load_config` tells origins too.
 
-        Raises NotFoundError if there is no such file, and ConfigError that lists all that is wrong with it.
+        Raises NotFoundError if there is no such file, and ConfigError that lists all that is wrong with it or names
+        another kind.
         """
         from mmrl.config.loading import load_config
 
-        return load_config(path, overrides).config
+        return load_config(path, overrides).of(cls)
 
     @property
     def critic_warmup_steps(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mmrl.config.algorithm import DapoConfig, GdpoConfig, advantage_config
+from mmrl.config.offline_checks import check_offline
 from mmrl.config.placement_checks import check_engine, check_placement
 from mmrl.config.run import RunConfig
 
@@ -17,7 +18,7 @@ def check_run(config: RunConfig) -> None:
         _check_critic,
         _check_rewards,
         _check_rewards_of_algorithm,
-        _check_sft,
+        check_offline,
         _check_kl,
         _check_correction,
         _check_batches,
@@ -84,15 +85,6 @@ def _check_rewards_of_algorithm(config: RunConfig) -> None:
         raise ValueError(
             "reward: 'veto' sets the total of a response, and algorithm 'gdpo' learns from each reward by itself and "
             "never from the total; leave the veto out, or use another algorithm such as 'grpo'"
-        )
-
-
-def _check_sft(config: RunConfig) -> None:
-    train = config.train
-    if config.kind == "sft" and (train.mini_batches, train.epochs) != (1, 1):
-        raise ValueError(
-            f"train: kind 'sft' makes one optimiser step of sft.batch_size samples a step (got mini_batches "
-            f"{train.mini_batches}, epochs {train.epochs}); leave both at 1 and set sft.batch_size and train.steps"
         )
 
 

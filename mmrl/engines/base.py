@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -148,6 +148,28 @@ class Actor(Protocol):
         before_step: called when all gradients are there and no weight has moved; if it raises, none will. It takes the
             (B, T) log-probabilities that the update's own passes computed, zero where response_mask is 0.
         """
+        ...
+
+
+class RewardTrainer(Protocol):
+    """A reward model that is trained."""
+
+    @property
+    def peak_flops_per_s(self) -> float:
+        """What the devices that it runs on reach together in matrix products."""
+        ...
+
+    def scores(self, batch: GroupBatch) -> Tensor:
+        """(B,) float32, the score of each response, without gradients."""
+        ...
+
+    def begin_step(self, step: int) -> None:
+        """The updates that follow belong to run step `step`, counted from 1; the learning rate goes by it."""
+        ...
+
+    def train_step(self, batch: GroupBatch, objective: Any) -> dict[str, float]:
+        """One optimiser step over `batch` in micro-batches; metrics as for an actor. objective: is called with a
+        micro-batch and the scores of its rows."""
         ...
 
 

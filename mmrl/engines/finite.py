@@ -13,7 +13,7 @@ from mmrl.batch import GroupBatch
 from mmrl.errors import RunFailedError
 from mmrl.models.lockstep import local_part
 
-Learner = Literal["actor", "critic"]
+Learner = Literal["actor", "critic", "reward_model"]
 
 
 class NotFiniteError(RunFailedError):

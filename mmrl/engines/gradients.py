@@ -184,7 +184,7 @@ def _inputs_not_finite(micro_batch: GroupBatch, stats: Any) -> str:
     tensors = {
         "logprobs of the actor": getattr(stats, "logprobs", None),
         "entropy": getattr(stats, "entropy", None),
-        "values of the critic": stats if isinstance(stats, Tensor) else None,
+        "what critic or reward model gave": stats if isinstance(stats, Tensor) else None,
         "old_logprobs": micro_batch.old_logprobs,
         "reference_logprobs": micro_batch.reference_logprobs,
         "sampler_logprobs": micro_batch.sampler_logprobs,

@@ -17,6 +17,7 @@ from mmrl.config.run import TrainConfig
 from mmrl.engines.micro_batches import plan_micro_batches
 from mmrl.models.lockstep import Lockstep
 from mmrl.models.policy import PolicyModel
+from mmrl.models.reward_model import RewardModel
 from mmrl.models.value_model import ValueModel
 
 
@@ -81,3 +82,17 @@ def values_without_gradient(model: ValueModel, batch: GroupBatch, train: TrainCo
     if model.lockstep is not None:
         model.lockstep.end_passes(len(passes))
     return values
+
+
+@torch.no_grad()
+def scores_without_gradient(model: RewardModel, batch: GroupBatch, train: TrainConfig) -> Tensor:
+    """(B,) float32 in the rows' own order, on the batch's device."""
+    scores = torch.zeros(batch.num_rows, device=batch.response_mask.device)
+    passes = plan_passes(batch, train, model.lockstep)
+    for one in passes:
+        computed = model(one.micro_batch, path=train.path)
+        if not one.is_filler:
+            scores[one.rows] = computed.to(scores)
+    if model.lockstep is not None:
+        model.lockstep.end_passes(len(passes))
+    return scores

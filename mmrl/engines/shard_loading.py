@@ -26,6 +26,7 @@ from mmrl.errors import MmrlError, ModelError
 from mmrl.models.loading import load_empty, load_hf, local_folder
 from mmrl.models.lockstep import local_part
 from mmrl.models.policy import PolicyModel, checkpoint_names
+from mmrl.models.reward_model import RewardModel, is_reward_model, load_head
 from mmrl.models.value_model import ValueModel
 
 Result = TypeVar("Result")
@@ -57,6 +58,26 @@ def load_sharded_value_model(
     shard(model, fsdp, ranks)
     _fill(model, model.body, config, fsdp, ranks)
     return model
+
+
+def load_sharded_reward_model(
+    config: ModelConfig, image: ImageConfig, *, store: ImageStore, fsdp: FsdpConfig, ranks: Ranks
+) -> RewardModel:
+    """`load_reward_model` of one that is trained and `shard` in one, by all ranks."""
+    model = RewardModel(load_empty(config, image, store=store, device=ranks.device))
+    shard(model, fsdp, ranks)
+    _fill(model, model.body, config, fsdp, ranks)
+    folder = local_folder(config.path)
+    head = _on_all(ranks, f"model {config.path}", lambda: _head_in(model, folder))
+    with torch.no_grad():
+        weight = model.head.weight
+        local_part(weight).copy_(torch.zeros_like(local_part(weight)) if head is None else head[rows_of(weight)])
+    return model
+
+
+def _head_in(model: RewardModel, folder: Path) -> Tensor | None:
+    """None in the folder of a model that is none for rewards yet."""
+    return load_head(model.head, folder) if is_reward_model(str(folder)) else None
 
 
 def _fill(model: nn.Module, policy: PolicyModel, config: ModelConfig, fsdp: FsdpConfig, ranks: Ranks) -> None:

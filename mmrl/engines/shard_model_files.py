@@ -10,12 +10,15 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
 from mmrl.engines.sharding import Ranks
-from mmrl.errors import RunFailedError
+from mmrl.errors import CheckpointWriteError
+from mmrl.models.lockstep import whole
 from mmrl.models.policy import PolicyModel, checkpoint_names, named_weights
+from mmrl.models.reward_model import RewardModel, save_head
 from mmrl.models.saving import save_settings
 
 FILE_BYTES = 2 << 30
@@ -28,7 +31,7 @@ def save_sharded_model(
     """Weights, under the names that they were loaded from, and configuration, into `folder`; all ranks call it.
 
     dtype: of the saved weights; if not given the one in which they are trained. What lies beside (tokenizer, processor)
-    is `companion_files`'. Raises RunFailedError, on every rank, where rank 0 cannot write.
+    is `companion_files`'. Raises CheckpointWriteError, on every rank, where rank 0 cannot write.
     """
     dtype = policy.hf.dtype if dtype is None else dtype
     writer = _FileWriter(folder, _plan(policy, dtype, file_bytes)) if ranks.rank == 0 else None
@@ -44,7 +47,24 @@ def save_sharded_model(
             fault = _reason(error)
     told = ranks.gather(fault)[0]
     if told is not None:
-        raise RunFailedError(f"the model could not be written to {folder}: {told}")
+        raise CheckpointWriteError(f"the model could not be written to {folder}: {told}")
+
+
+def save_sharded_reward_model(
+    model: RewardModel, folder: Path, ranks: Ranks, *, dtype: torch.dtype | None = None
+) -> None:
+    """`save_sharded_model` of the body, and the head beside it."""
+    save_sharded_model(model.body, folder, ranks, dtype=dtype)
+    head = whole(model.head.weight.detach(), model.device)
+    fault: str | None = None
+    if ranks.rank == 0:
+        try:
+            save_head(head, folder)
+        except (OSError, SafetensorError) as error:
+            fault = str(error)
+    told = ranks.gather(fault)[0]
+    if told is not None:
+        raise CheckpointWriteError(f"the head of the reward model could not be written to {folder}: {told}")
 
 
 class _FileWriter:

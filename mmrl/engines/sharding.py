@@ -25,6 +25,7 @@ from mmrl.config.actor import FsdpConfig
 from mmrl.errors import ConfigError
 from mmrl.models.lockstep import Lockstep, filler_batch
 from mmrl.models.policy import PolicyModel
+from mmrl.models.reward_model import RewardModel
 from mmrl.models.value_model import ValueModel
 
 
@@ -77,14 +78,14 @@ def init_ranks(device_type: str, *, timeout_s: float) -> Ranks:
     return Ranks(distributed.get_rank(), distributed.get_world_size(), device, control)
 
 
-def shard(model: PolicyModel | ValueModel, fsdp: FsdpConfig, ranks: Ranks) -> None:
+def shard(model: PolicyModel | ValueModel | RewardModel, fsdp: FsdpConfig, ranks: Ranks) -> None:
     """Divides the weights of `model` among the ranks, in place; all of them call it.
 
     What is trained must be decided before (`apply_freeze`), an optimiser built behind. Weights on the meta device stay
     there, in their shards; see `shard_loading`.
     Raises ConfigError for a shard_size that does not divide the number of ranks.
     """
-    policy = model.body if isinstance(model, ValueModel) else model
+    policy = model if isinstance(model, PolicyModel) else model.body
     mesh = _mesh(fsdp, ranks)
     kept_whole = whole_weights(policy)
     settings: dict[str, Any] = {
@@ -100,7 +101,7 @@ def shard(model: PolicyModel | ValueModel, fsdp: FsdpConfig, ranks: Ranks) -> No
     )
     for module in sharded_modules(policy):
         fully_shard(module, mp_policy=passes, **settings)
-    if isinstance(model, ValueModel):
+    if not isinstance(model, PolicyModel):
         fully_shard(model.head, mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False), **settings)
     fully_shard(model, mp_policy=passes, **settings)
     for module in model.modules():

@@ -136,10 +136,8 @@ class PromptProcessor:
         end = self._end_of_turn if self._end_of_turn is not None else min(self.end_token_ids)
         return [*self._chat.encode_text(text), end]
 
-    def encode_turns(
-        self, history: Sequence[Message], turns: Sequence[Message], is_learned: Sequence[bool]
-    ) -> EncodedTurns:
-        """What follows the prompt of `history`: assistant turns, each with its end token, and what lies between them.
+    def encode_turns(self, prompt: Sample, turns: Sequence[Message], is_learned: Sequence[bool]) -> EncodedTurns:
+        """What follows a prompt: assistant turns, each with its end token, and what lies between them.
 
         turns: the first and the last are the assistant's. is_learned: for each of the assistant's turns whether its
         words and end token are learned.
@@ -155,23 +153,24 @@ class PromptProcessor:
             mask += [int(learned)] * len(answer)
             if following is None:
                 continue
-            between = self._between([*history, *turns[:place]], turns[place + 1 : following], end=answer[-1])
+            history = replace(prompt, messages=(*prompt.messages, *turns[:place]))
+            between = self._between(history, turns[place + 1 : following], end=answer[-1])
             ids += between.ids
             mask += between.mask
             images += between.images
         return EncodedTurns(ids, mask, tuple(images))
 
-    def fill_images(self, images: Sequence[PreparedImage]) -> tuple[PreparedImage, ...]:
-        """The images with their pixels."""
+    def ready_images(self, images: Sequence[PreparedImage]) -> tuple[PreparedImage, ...]:
+        """The images as prompts have them: with their pixels."""
         return tuple(self._preparer.fill(image) for image in images) if images else ()
 
-    def _between(self, history: Sequence[Message], turns: Sequence[Message], *, end: int) -> EncodedTurns:
+    def _between(self, history: Sample, turns: Sequence[Message], *, end: int) -> EncodedTurns:
         """The turns between two of the assistant: from behind the first one's end token to the second one's header."""
-        ids = self._chat.encode_after(history, turns)
+        ids = self._chat.encode_after(history.messages, turns)
         ids = ids[1:] if ids[:1] == [end] else ids
         refs = [part.image for turn in turns for part in turn.content if isinstance(part, ImagePart)]
         if refs:
-            limits = self._preparer.limits
+            limits = self._limits(history)
             images = tuple(self._preparer.sketch(ref, limits) for ref in refs)
             ids = list(_expand(ids, self.image_token_id, [image.num_tokens for image in images]))
             return EncodedTurns(ids, [0] * len(ids), images)

@@ -17,12 +17,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mmrl.batch import PreparedPrompt
+from mmrl.batch import GroupBatch, PreparedPrompt
 from mmrl.config.run import ImageConfig, ModelConfig
 from mmrl.data.images import ImageStore
 from mmrl.errors import ModelError
 from mmrl.models.loading import load_policy
-from mmrl.models.policy_model import PolicyModel
+from mmrl.models.lockstep import Lockstep
+from mmrl.models.policy_model import ForwardPath, PolicyModel
 from mmrl.models.saving import save_policy
 
 HEAD_FILE = "reward_head.safetensors"
@@ -53,24 +54,42 @@ class RewardModel(nn.Module):
         """Stays in evaluation mode, as its body does."""
         return super().train(False)
 
-    def forward(self, prompts: Sequence[PreparedPrompt], responses: Sequence[Sequence[Sequence[int]]]) -> Tensor:
-        """(rows,) float32, with gradients: the score of each response, those of `responses[i]` answering `prompts[i]`.
+    @property
+    def lockstep(self) -> Lockstep | None:
+        return self.body.lockstep
 
-        A response is its token ids, end token included (`PromptProcessor.encode_response`), at least one.
+    def forward(self, batch: GroupBatch, *, path: ForwardPath = "prefix") -> Tensor:
+        """(B,) float32, with gradients: the score of each response, which has at least one token.
+
+        The batch is one pass: whoever calls chooses its size.
         """
-        rows = [list(ids) for group in responses for ids in group]
-        prompt_of_row = torch.tensor([index for index, group in enumerate(responses) for _ in group])
-        lengths = torch.tensor([len(ids) for ids in rows])
-        assert all(rows), "a response to score has at least its end token"
-        token_ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
-        for index, ids in enumerate(rows):
-            token_ids[index, : len(ids)] = torch.tensor(ids)
         with self.body.precision():
-            prefix = self.body.prefill(prompts).expand(prompt_of_row.to(self.device))
-            hidden, _ = self.body.extend(prefix, token_ids.to(self.device), lengths)
-        last = hidden[torch.arange(len(rows), device=self.device), lengths.to(self.device) - 1]
+            last = self.body.states_of_last_tokens(batch, path=path)
         with torch.autocast(self.device.type, enabled=False):
-            return self.head(last.float())[:, 0]
+            scores: Tensor = self.head(last.to(self.head.weight.dtype))[:, 0]
+        return scores
+
+    def score(self, prompts: Sequence[PreparedPrompt], responses: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+        """`forward` of token ids, end token included (`PromptProcessor.encode_response`); those of `responses[i]`
+        answer `prompts[i]`."""
+        return self(answers_batch(prompts, responses))
+
+
+def answers_batch(prompts: Sequence[PreparedPrompt], responses: Sequence[Sequence[Sequence[int]]]) -> GroupBatch:
+    """Prompts and the answers to each, at least one token long."""
+    rows = [list(ids) for group in responses for ids in group]
+    assert all(rows), "a response to score has at least its end token"
+    lengths = torch.tensor([len(ids) for ids in rows])
+    token_ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
+    for index, ids in enumerate(rows):
+        token_ids[index, : len(ids)] = torch.tensor(ids)
+    return GroupBatch(
+        prompts=tuple(prompts),
+        prompt_of_row=torch.tensor([index for index, group in enumerate(responses) for _ in group]),
+        response_ids=token_ids,
+        response_mask=(torch.arange(token_ids.shape[1]) < lengths[:, None]).float(),
+        response_lengths=lengths,
+    )
 
 
 def is_reward_model(path: str) -> bool:
@@ -81,7 +100,25 @@ def is_reward_model(path: str) -> bool:
 def save_reward_model(model: RewardModel, folder: Path, *, dtype: torch.dtype = torch.float32) -> None:
     """dtype: of the body's saved weights; the head is float32."""
     save_policy(model.body, folder, dtype=dtype)
-    save_file({_HEAD_WEIGHT: model.head.weight.detach().cpu().contiguous()}, folder / HEAD_FILE)
+    save_head(model.head.weight, folder)
+
+
+def save_head(weight: Tensor, folder: Path) -> None:
+    """weight: (1, hidden) of the head, whole; makes of a model's folder that of a reward model."""
+    save_file({_HEAD_WEIGHT: weight.detach().float().cpu().contiguous()}, folder / HEAD_FILE)
+
+
+def load_head(head: nn.Linear, folder: Path) -> Tensor:
+    """The weight (1, hidden) of a reward model's folder. Raises ModelError where it is no fit for `head`."""
+    file = folder / HEAD_FILE
+    try:
+        weight = load_file(file)[_HEAD_WEIGHT]
+    except (KeyError, SafetensorError) as error:
+        raise ModelError(f"{file}: no head that can be read: it needs the tensor {_HEAD_WEIGHT} ({error})") from error
+    if weight.shape != head.weight.shape:
+        expected = tuple(head.weight.shape)
+        raise ModelError(f"{file}: {_HEAD_WEIGHT} is {tuple(weight.shape)}, the model beside it needs {expected}")
+    return weight
 
 
 def load_reward_model(
@@ -97,19 +134,8 @@ def load_reward_model(
         )
     model = RewardModel(load_policy(config, image, store=store, trainable=trainable))
     if is_reward_model(config.path):
-        _load_head(model, Path(config.path) / HEAD_FILE)
+        with torch.no_grad():
+            model.head.weight.copy_(load_head(model.head, Path(config.path)))
     if not trainable:
         model.requires_grad_(False)
     return model
-
-
-def _load_head(model: RewardModel, file: Path) -> None:
-    try:
-        weight = load_file(file)[_HEAD_WEIGHT]
-    except (KeyError, SafetensorError) as error:
-        raise ModelError(f"{file}: no head that can be read: it needs the tensor {_HEAD_WEIGHT} ({error})") from error
-    if weight.shape != model.head.weight.shape:
-        expected = tuple(model.head.weight.shape)
-        raise ModelError(f"{file}: {_HEAD_WEIGHT} is {tuple(weight.shape)}, the model beside it needs {expected}")
-    with torch.no_grad():
-        model.head.weight.copy_(weight)

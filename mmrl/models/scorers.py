@@ -54,7 +54,7 @@ class HeadScorer:
         good = [index for index, length in enumerate(lengths) if length <= self._limit]
         results: list[float | str] = [_too_long(length, self._limit) for length in lengths]
         if good:
-            scores = self._model([prepared[index] for index in good], [[rows[index]] for index in good])
+            scores = self._model.score([prepared[index] for index in good], [[rows[index]] for index in good])
             for index, score in zip(good, scores.tolist(), strict=True):
                 results[index] = score
         return results

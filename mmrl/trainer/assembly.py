@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from mmrl.algorithms import build_algorithm
@@ -15,9 +16,11 @@ from mmrl.engines.base import Sampler
 from mmrl.models.fingerprint import model_fingerprint
 from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
+from mmrl.trainer.answer_fitting import fit_answers, with_update_path
+from mmrl.trainer.answers import AnswerBatches
 from mmrl.trainer.checkpoints import Checkpointer
 from mmrl.trainer.disk_room import check_room_of_run, expected_bytes
-from mmrl.trainer.engines import EngineNeeds, Engines, EngineSource, InlineSource
+from mmrl.trainer.engines import EngineNeeds, Engines, EngineSource, InlineSource, SketchMaker
 from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.fitting import Fitted, fit, fit_prompts
 from mmrl.trainer.machine_notes import machine_notes
@@ -110,13 +113,15 @@ def build_offline_loop(
     functions: Sequence[Callable[..., Any]] = (),
 ) -> Iterator[OfflineLoop]:
     """The SFT loop; a rollout engine is there for evaluation only."""
-    config = freeze_unused_parts(config, data, say=recorder.say)
+    config = with_update_path(freeze_unused_parts(config, data, say=recorder.say), data)
     model = _checked_model(config, point)
     with ExitStack() as stack:
         executor = _executor(config, recorder, stack)
         source = _engine_source(config, store, point, recorder, executor)
         check_room_of_run(config, source.policy, recorder.writer.run_dir, warn=recorder.warn)
         train, held_out = _fitted(config, source.policy.prompts, data, recorder)
+        sketches = AnswerBatches(SketchMaker(source.policy.prompts))
+        train = replace(train, kept=fit_answers(config, train.kept, sketches, what="data.train", say=recorder.say))
         prompts = _stream(config, train.kept, config.sft.batch_size, point)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         if point is None:
@@ -127,7 +132,7 @@ def build_offline_loop(
         yield OfflineLoop(
             config,
             prompts=prompts,
-            processor=engines.processor,
+            answers=AnswerBatches(engines.processor),
             sync=engines.sync,
             actor=engines.actor,
             evaluator=_evaluator(config, held_out, engines.rollout, rewards, recorder),

@@ -6,14 +6,13 @@ of the config's model or, after a resume, of the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from mmrl.batch import PreparedPrompt
 from mmrl.cluster.base import Executor
 from mmrl.cluster.group import WorkerGroup
 from mmrl.cluster.policy.proxies import RemoteActor, RemoteCritic, RemoteReference, RemoteRollout
@@ -26,25 +25,12 @@ from mmrl.config.placement import RoleName
 from mmrl.data.images import ImageStore
 from mmrl.engines.rollout_needs import RolloutNeeds, needs_of
 from mmrl.models.loading import load_skeleton
-from mmrl.models.processing import PromptProcessor
 from mmrl.runs import layout
 from mmrl.trainer.cluster_snapshot import ClusterSnapshots
-from mmrl.trainer.engines import EngineNeeds, Engines
+from mmrl.trainer.engines import EngineNeeds, Engines, SketchMaker
 from mmrl.trainer.resume import ResumePoint
-from mmrl.types import Sample
-
-
-class SketchMaker:
-    """Prompts without pixels, which the workers take from the store."""
-
-    def __init__(self, prompts: PromptProcessor) -> None:
-        self._prompts = prompts
-
-    def prepare(self, sample: Sample) -> PreparedPrompt:
-        return self._prompts.sketch(sample)
-
-    def encode_response(self, text: str) -> list[int]:
-        return self._prompts.encode_response(text)
+from mmrl.trainer.snapshot import SnapshotTaker
+from mmrl.trainer.state import Stateful
 
 
 class ClusterSource:
@@ -95,8 +81,18 @@ class ClusterSource:
             sync=Sync(actor, sampling, rollout, dtype=_travelling_dtype(config)),
             parts={},
             remote_parts=("actor", "critic"),
-            snapshots=partial(ClusterSnapshots, actor, self.policy, staging=layout.checkpoints_dir(self._run_dir)),
+            snapshots=self.snapshots_of(actor),
         )
+
+    def learner(self, needs: EngineNeeds) -> WorkerGroup:
+        """The workers of what is trained, with no other role."""
+        pool = self._config.placement.pool_of("actor")
+        self._say(f"building actor on the workers of pool {pool}")
+        room = needs_of(needs.samples, self.policy.prompts, self._config)
+        return self._group(pool, frozenset({"actor"}), needs, room)
+
+    def snapshots_of(self, actor: WorkerGroup) -> Callable[[Mapping[str, Stateful], bytes], SnapshotTaker]:
+        return partial(ClusterSnapshots, actor, self.policy, staging=layout.checkpoints_dir(self._run_dir))
 
     def _group(self, pool: str, roles: frozenset[RoleName], needs: EngineNeeds, room: RolloutNeeds) -> WorkerGroup:
         point, config = self._point, self._config

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Protocol
 
-from mmrl.batch import PreparedPrompt
+from mmrl.batch import PreparedImage, PreparedPrompt
 from mmrl.config import RunConfig
 from mmrl.data.images import ImageStore
 from mmrl.engines.actor import HfActor
@@ -20,10 +20,11 @@ from mmrl.engines.critic import build_critic
 from mmrl.engines.reference import Reference
 from mmrl.engines.registry import build_rollout
 from mmrl.models.policy import PolicyModel, load_policy
+from mmrl.models.processing import EncodedTurns, PromptProcessor
 from mmrl.trainer.resume import ResumePoint
 from mmrl.trainer.snapshot import Snapshots, SnapshotTaker
 from mmrl.trainer.state import Stateful
-from mmrl.types import Sample
+from mmrl.types import Message, Sample
 
 
 class PromptMaker(Protocol):
@@ -32,6 +33,29 @@ class PromptMaker(Protocol):
     def prepare(self, sample: Sample) -> PreparedPrompt: ...
 
     def encode_response(self, text: str) -> list[int]: ...
+
+    def encode_turns(self, prompt: Sample, turns: Sequence[Message], is_learned: Sequence[bool]) -> EncodedTurns: ...
+
+    def ready_images(self, images: Sequence[PreparedImage]) -> tuple[PreparedImage, ...]: ...
+
+
+class SketchMaker:
+    """Prompts without pixels, which workers take from the store, or which are only looked at."""
+
+    def __init__(self, prompts: PromptProcessor) -> None:
+        self._prompts = prompts
+
+    def prepare(self, sample: Sample) -> PreparedPrompt:
+        return self._prompts.sketch(sample)
+
+    def encode_response(self, text: str) -> list[int]:
+        return self._prompts.encode_response(text)
+
+    def encode_turns(self, prompt: Sample, turns: Sequence[Message], is_learned: Sequence[bool]) -> EncodedTurns:
+        return self._prompts.encode_turns(prompt, turns, is_learned)
+
+    def ready_images(self, images: Sequence[PreparedImage]) -> tuple[PreparedImage, ...]:
+        return tuple(images)
 
 
 @dataclass(frozen=True)

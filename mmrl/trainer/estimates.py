@@ -12,7 +12,7 @@ from mmrl.models.matrix_peak import matrix_peak
 from mmrl.models.policy import PolicyModel
 from mmrl.trainer.estimate import Estimate
 from mmrl.trainer.memory import estimate_memory
-from mmrl.trainer.run_data import batch_size
+from mmrl.trainer.run_data import batch_size, rows_a_prompt
 from mmrl.trainer.targets import prompt_only
 from mmrl.types import Sample
 
@@ -57,13 +57,13 @@ def estimate_steps(config: RunConfig, num_samples: int) -> list[Estimate]:
 def _time(
     config: RunConfig, policy: PolicyModel, samples: Sequence[Sample], lengths: Sequence[int], num_held_out: int
 ) -> Estimate:
-    size, is_rl = batch_size(config)[1], config.kind == "rl"
-    group = config.algorithm.group_size if is_rl else 1
+    size = batch_size(config)[1]
+    group = rows_a_prompt(config)
     response = config.rollout.max_response_tokens
     answered = _flops_a_prompt(policy, samples, lengths, [response] * group)
     passes = _passes(config)
     work = config.train.steps * size * answered * sum(passes.values())
-    evaluations = _num_evaluations(config) if num_held_out else 0
+    evaluations = _num_evaluations(config) if num_held_out and config.kind != "reward_model" else 0
     once = _flops_a_prompt(policy, samples, lengths, [response] * config.eval.samples_per_prompt)
     work += evaluations * num_held_out * once
     peak = matrix_peak(device_of(config.model).type, policy.dtype)
@@ -80,6 +80,8 @@ def _time(
 
 def _passes(config: RunConfig) -> dict[str, float]:
     """Forward passes over a step's prompts and responses that each stage is worth; a backward pass is worth two."""
+    if config.kind == "preference" and config.preference.needs_reference:
+        return {"reference": 1.0, "update": 3.0}
     if config.kind != "rl":
         return {"update": 3.0}
     algorithm = build_algorithm(config.algorithm)

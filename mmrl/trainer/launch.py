@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from mmrl.runs.stopping import StopRequest
 from mmrl.runs.trackers import Trackers
 from mmrl.runs.writer import RunWriter
 from mmrl.trainer.assembly import build_offline_loop, build_online_loop
+from mmrl.trainer.assembly_offline import build_preference_loop, build_reward_model_loop
 from mmrl.trainer.ending import TrainResult, ending, last_values
+from mmrl.trainer.loop import Loop
 from mmrl.trainer.preflight import check_rewards
 from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.resume import ResumePoint, named_checkpoint, newest_whole_checkpoint, settle
@@ -74,7 +77,7 @@ def _train(
         point = named or newest_whole_checkpoint(writer.run_dir, say=recorder.warn)
         first_step = 1 if point is None else point.step + 1
         recorder.say(_opening(config, writer, point))
-        build = build_online_loop if config.kind == "rl" else build_offline_loop
+        build = _BUILDERS[config.kind]
         with build(config, data, recorder=recorder, store=store, point=point, functions=reward_functions) as loop:
             # Only now, when nothing can refuse to go on any more, does this attempt take the place of earlier ones.
             settle(writer.run_dir, point, attempt=writer.attempt, say=recorder.say)
@@ -83,6 +86,14 @@ def _train(
             loop.run(first_step, stop=stop)
     progress.finish(recorder.latest)
     return TrainResult(folder, config.train.steps, recorder.latest or last_values(folder))
+
+
+_BUILDERS: dict[str, Callable[..., AbstractContextManager[Loop]]] = {
+    "rl": build_online_loop,
+    "sft": build_offline_loop,
+    "preference": build_preference_loop,
+    "reward_model": build_reward_model_loop,
+}
 
 
 def _opening(config: RunConfig, writer: RunWriter, point: ResumePoint | None) -> str:

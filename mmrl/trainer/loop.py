@@ -5,16 +5,31 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import Protocol
 
 from mmrl.config import RunConfig
-from mmrl.engines.base import Actor
 from mmrl.engines.finite import NotFiniteError
 from mmrl.errors import RunFailedError
 from mmrl.runs.stopping import StopRequest
 from mmrl.trainer.checkpoints import Checkpointer
-from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.faults import write_fault
 from mmrl.trainer.recorder import Recorder
+
+
+class Learner(Protocol):
+    """What a loop trains."""
+
+    def begin_step(self, step: int) -> None: ...
+
+
+class HeldOutEvaluation(Protocol):
+    """What a loop evaluates, and when."""
+
+    def evaluate(self) -> None: ...
+
+    def evaluate_if_due(self, step: int) -> None: ...
+
+    def is_due(self, step: int) -> bool: ...
 
 
 class Loop(ABC):
@@ -27,9 +42,9 @@ class Loop(ABC):
         self,
         config: RunConfig,
         *,
-        actor: Actor,
+        actor: Learner,
         sync: Callable[[int], None],
-        evaluator: Evaluator,
+        evaluator: HeldOutEvaluation,
         checkpointer: Checkpointer,
         recorder: Recorder,
     ) -> None:

@@ -17,7 +17,7 @@ from mmrl.config.placement import RoleName
 from mmrl.engines.sharding import num_replicas, sharded_modules, whole_weights
 from mmrl.models.policy import PolicyModel
 from mmrl.trainer.estimate import Estimate
-from mmrl.trainer.run_data import batch_size
+from mmrl.trainer.run_data import batch_size, rows_a_prompt
 
 ACTIVATION_BYTES = 34
 """Bytes that a layer keeps for the backward pass, for each token and hidden unit at two bytes a number; without
@@ -83,7 +83,8 @@ def estimate_memory(config: RunConfig, policy: PolicyModel, longest: int) -> lis
         by_role["reference"] = _reference(config, policy)
     if config.kind == "rl" and config.algorithm.needs_critic:
         by_role["critic"] = _critic(config, policy)
-    by_role["rollout"] = [_sampling(config, policy, longest)]
+    if config.kind != "reward_model":
+        by_role["rollout"] = [_sampling(config, policy, longest)]
     each = [estimate for estimates in by_role.values() for estimate in estimates]
     return [*_sharding(config, policy), *each, *_together(config, by_role)]
 
@@ -217,7 +218,7 @@ def _cache(config: RunConfig, policy: PolicyModel, longest: int) -> Estimate:
 
 def _activations(config: RunConfig, policy: PolicyModel, longest: int) -> Estimate:
     text = policy.hf.config.get_text_config()
-    group = config.algorithm.group_size if config.kind == "rl" else 1
+    group = rows_a_prompt(config)
     in_a_step = batch_size(config)[1] * (longest + group * config.rollout.max_response_tokens)
     tokens = min(config.train.micro_batch_tokens, in_a_step)
     layer = ACTIVATION_BYTES * number_bytes(config) // 2

@@ -12,7 +12,7 @@ from mmrl.algorithms.value_loss import value_metrics
 from mmrl.batch import GroupBatch, build_group_batch
 from mmrl.config import RunConfig
 from mmrl.data.stream import PromptStream
-from mmrl.engines.base import Critic, ReferencePolicy, Sampler
+from mmrl.engines.base import Actor, Critic, ReferencePolicy, Sampler
 from mmrl.engines.finite import check_batch
 from mmrl.rewards.runner import RewardRunner
 from mmrl.runs.records import TokenRecord
@@ -30,6 +30,8 @@ from mmrl.types import RolloutGroup, Sample, ScoredGroup
 
 
 class OnlineLoop(Loop):
+    actor: Actor
+
     def __init__(
         self,
         config: RunConfig,

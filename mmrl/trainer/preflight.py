@@ -26,7 +26,7 @@ from mmrl.trainer.machine_notes import machine_notes
 from mmrl.trainer.memory import num_parameters
 from mmrl.trainer.preflight_sizes import SizesReport, sizes_report
 from mmrl.trainer.reward_try_out import NO_TRY_OUT, TryOut, try_out
-from mmrl.trainer.run_data import RunData, batch_size, check_data, load_data
+from mmrl.trainer.run_data import RunData, batch_size, check_data, load_data, rows_a_prompt
 from mmrl.trainer.stages import UserStages
 from mmrl.trainer.targets import prompt_only
 from mmrl.trainer.unused_parts import freeze_unused_parts
@@ -180,7 +180,7 @@ def make_report(
             for part, share in zip(mixture.parts, mixture.shares, strict=True)
         },
         samples_per_step=size,
-        responses_per_step=size * (config.algorithm.group_size if is_rl else 1),
+        responses_per_step=size * rows_a_prompt(config),
         optimiser_steps=config.train.steps * (config.train.mini_batches * config.train.epochs if is_rl else 1),
         data_epochs=config.train.steps * size / len(train.kept),
         prompt_tokens_min=min(train.lengths),
@@ -206,7 +206,8 @@ def make_report(
 def _placement(config: RunConfig) -> dict[str, str]:
     """Where each role runs."""
     needs_critic = config.kind == "rl" and config.algorithm.needs_critic
-    names: dict[RoleName, str] = {"actor": "actor", "rollout": f"rollout ({config.rollout.engine})"}
+    names: dict[RoleName, str] = {"actor": "actor"}
+    names |= {"rollout": f"rollout ({config.rollout.engine})"} if config.kind != "reward_model" else {}
     names |= {"critic": "critic"} if needs_critic else {}
     roles = {name: _place_of(role, config) for role, name in names.items()}
     if config.reward:

@@ -10,7 +10,7 @@ from mmrl.config import RunConfig
 from mmrl.trainer.estimate import Estimate
 from mmrl.trainer.estimates import estimate_steps
 from mmrl.trainer.memory import estimate_memory, num_parameters
-from mmrl.trainer.run_data import RunData, batch_size
+from mmrl.trainer.run_data import RunData, batch_size, rows_a_prompt
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def sizes_report(config: RunConfig, data: RunData, *, placement: dict[str, str],
         train_samples=len(data.train),
         eval_samples=len(data.held_out),
         samples_per_step=size,
-        responses_per_step=size * (config.algorithm.group_size if config.kind == "rl" else 1),
+        responses_per_step=size * rows_a_prompt(config),
         max_prompt_tokens=limit,
         parameters=total,
         trainable_parameters=trained,

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from mmrl.config import RunConfig
+from mmrl.config.offline import OfflineFields
+from mmrl.config.preference import KtoConfig
 from mmrl.data import load_dataset
 from mmrl.data.mixture import MixPart, Mixture, as_mixture
 from mmrl.data.options import options_of
 from mmrl.data.stream import check_shares
 from mmrl.errors import DataError
-from mmrl.trainer.targets import has_target, prompt_only
+from mmrl.trainer.targets import conversation, has_target, judged_of, pair_of, prompt_only
 from mmrl.types import Sample
 
 
@@ -58,19 +61,68 @@ def check_data(config: RunConfig, data: RunData) -> None:
     check_shares(as_mixture(data.train), needed)
     _check_images(config, data.train, "data.train")
     _check_images(config, data.held_out, "data.eval")
-    lacking = [sample.id for sample in data.train if not has_target(sample)] if config.kind == "sft" else []
-    if lacking:
-        raise DataError(
-            f"data.train: {len(lacking)} of {len(data.train)} samples of {shown} have no text to learn "
-            f"(first: {', '.join(lacking[:3])}); kind 'sft' needs an assistant turn at the end or an answer"
-        )
+    _check_answers(config, data.train, shown)
 
 
 def batch_size(config: RunConfig) -> tuple[str, int]:
     """The setting that says how many samples a step takes, and its value."""
     if config.kind == "rl":
         return "rollout.prompts_per_step", config.rollout.prompts_per_step
-    return "sft.batch_size", config.sft.batch_size
+    return f"{config.kind}.batch_size", offline_settings(config).batch_size
+
+
+def offline_settings(config: RunConfig) -> OfflineFields:
+    """The settings of the config's own kind, which is not rl."""
+    sections: dict[str, OfflineFields] = {
+        "sft": config.sft,
+        "preference": config.preference,
+        "reward_model": config.reward_model,
+    }
+    return sections[config.kind]
+
+
+def rows_a_prompt(config: RunConfig) -> int:
+    """Responses that are learned from for each prompt."""
+    if config.kind == "rl":
+        return config.algorithm.group_size
+    return 1 if config.kind == "sft" else 2
+
+
+def _check_answers(config: RunConfig, samples: Sequence[Sample], shown: str) -> None:
+    """Refuses rows without what the kind learns from."""
+    judged_singly = config.kind == "preference" and isinstance(config.preference, KtoConfig)
+    needs: dict[str, tuple[Callable[[Sample], object], str]] = {
+        "sft": (has_target, "no text to learn; kind 'sft' needs an assistant turn at the end or an answer"),
+        "reward_model": (pair_of, "no pair; kind 'reward_model' needs the columns chosen and rejected"),
+        "preference": (pair_of, "no pair; kind 'preference' needs the columns chosen and rejected"),
+    }
+    if judged_singly:
+        needs["preference"] = (judged_of, "no judged answer; 'kto' needs completion and label, or chosen and rejected")
+    if config.kind not in needs:
+        return
+    has_it, problem = needs[config.kind]
+    what, _, advice = problem.partition("; ")
+    lacking = [sample.id for sample in samples if not has_it(sample)]
+    if lacking:
+        raise DataError(
+            f"data.train: {len(lacking)} of {len(samples)} samples of {shown} have {what} "
+            f"(first: {', '.join(lacking[:3])}); {advice}"
+        )
+    if config.kind == "sft" and config.sft.train_on == "marked":
+        for sample in samples:
+            conversation(sample, "marked")
+    if config.kind == "reward_model" and config.reward_model.margin is not None:
+        _check_margins(config.reward_model.margin, samples)
+
+
+def _check_margins(column: str, samples: Sequence[Sample]) -> None:
+    for sample in samples:
+        value = sample.meta.get(column)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise DataError(
+                f"data.train: sample {sample.id} has no number in its column {column!r} (got {value!r}), which "
+                "reward_model.margin takes margins from; fill it in every row, or set reward_model.margin: null"
+            )
 
 
 def _for_kind(config: RunConfig, samples: Iterable[Sample]) -> list[Sample]:

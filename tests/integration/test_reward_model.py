@@ -289,8 +289,8 @@ def test_a_saved_reward_model_is_the_one_that_was_saved_and_gives_gradients(
     prompts = model.body.prompts
     prompt = prompts.prepare(sample(seen[1][0], "Which digit?"))
     pair = [prompts.encode_response("seven"), prompts.encode_response("eight, or nine")]
-    together = model([prompt], [pair])
-    apart = torch.cat([model([prompt], [[ids]]) for ids in pair])
+    together = model.score([prompt], [pair])
+    apart = torch.cat([model.score([prompt], [[ids]]) for ids in pair])
     assert torch.allclose(together, apart, atol=CLOSE)
     (together[0] - together[1]).backward()
     assert model.head.weight.grad is not None
@@ -305,7 +305,7 @@ def test_a_saved_reward_model_is_the_one_that_was_saved_and_gives_gradients(
 def test_a_new_reward_model_prefers_nothing(tiny_policy: Callable[..., Any]) -> None:
     model = RewardModel(tiny_policy("qwen2"))
     prompt = model.body.prompts.prepare(sample("What is it?"))
-    assert model([prompt], [[[1, 2], [3]]]).tolist() == [0.0, 0.0]
+    assert model.score([prompt], [[[1, 2], [3]]]).tolist() == [0.0, 0.0]
 
 
 @pytest.mark.parametrize(

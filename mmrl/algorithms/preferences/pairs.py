@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmrl.algorithms.kl import kl_estimate
 from mmrl.batch import GroupBatch, TokenStats
 
 
@@ -15,7 +16,7 @@ class Answers:
     """Each (answers,), on the policy's device, over the tokens that the policy is to write.
 
     logprobs: sum of log pi. log_ratios: sum of log pi - log pi_ref, zero without a reference. lengths: tokens.
-    kl: sum of the k3 estimate exp(-d) + d - 1 of each token's d, without gradient.
+    kl: sum of the k3 estimate of the KL to the reference (`algorithms.kl`) at each token, without gradient.
     """
 
     logprobs: Tensor
@@ -52,8 +53,8 @@ def answers_of(batch: GroupBatch, stats: TokenStats) -> Answers:
         zeros = torch.zeros_like(logprobs[:, 0]) if logprobs.shape[1] else logprobs.sum(-1)
         return Answers(logprobs.sum(-1), zeros, lengths, zeros)
     ratios = logprobs - batch.reference_logprobs.to(stats.logprobs) * mask
-    moved = ratios.detach().clamp(-20, 20)
-    kl = (torch.exp(-moved) + moved - 1).sum(-1)
+    with torch.no_grad():
+        kl = (kl_estimate(logprobs, batch.reference_logprobs.to(logprobs), "k3") * mask).sum(-1)
     return Answers(logprobs.sum(-1), ratios.sum(-1), lengths, kl)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mmrl.algorithms.value_loss import ValueObjective
@@ -62,6 +63,17 @@ class RemoteActor:
             self._workers.discard_gradients()
             raise
         return _joined_metrics(self._workers.apply_gradients())
+
+
+class RemoteRewardTrainer(RemoteActor):
+    """Meets `engines.base.RewardTrainer`."""
+
+    def scores(self, batch: GroupBatch) -> Tensor:
+        rows = row_shares(batch, self._workers.num_workers)
+        scores = torch.zeros(batch.num_rows)
+        for own, part in zip(rows, self._workers.scores(_shares(batch, rows)), strict=True):
+            scores[own] = part.to(scores)
+        return scores
 
 
 class RemoteReference:

@@ -14,14 +14,16 @@ from mmrl.engines.actor import HfActor
 from mmrl.engines.base import RolloutEngine
 from mmrl.engines.critic import HfCritic, check_reads_alike, critic_settings
 from mmrl.engines.reference import Reference
+from mmrl.engines.reward_trainer import HfRewardTrainer
 from mmrl.engines.rollout_hf import HfRollout
 from mmrl.engines.rollout_needs import RolloutNeeds
 from mmrl.engines.shard_checkpoint import load_sharded_parts
-from mmrl.engines.shard_loading import load_sharded_policy, load_sharded_value_model
+from mmrl.engines.shard_loading import load_sharded_policy, load_sharded_reward_model, load_sharded_value_model
 from mmrl.engines.sharding import Ranks, init_ranks
 from mmrl.models.loading import device_of, load_prompts
 from mmrl.models.policy import PolicyModel, load_policy
 from mmrl.models.processing import PromptProcessor
+from mmrl.models.reward_model import RewardModel, load_reward_model
 from mmrl.models.value_model import ValueModel
 
 
@@ -51,7 +53,7 @@ class RankRoles:
 
     ranks: Ranks
     prompts: PromptProcessor
-    actor: HfActor | None
+    actor: HfActor | HfRewardTrainer | None
     reference: Reference | None
     critic: HfCritic | None
     rollout: RolloutEngine | None
@@ -61,7 +63,7 @@ def build_roles(context: WorkerContext, job: PolicyJob) -> RankRoles:
     """Every rank of the pool calls it at the same time."""
     config, roles, store = job.config, job.roles, ImageStore(job.store_root)
     ranks = init_ranks(device_of(config.model).type, timeout_s=config.placement.deadline_s)
-    actor = _actor(job, store, ranks) if "actor" in roles else None
+    actor = _learner(job, store, ranks) if "actor" in roles else None
     reference = None
     if "reference" in roles:
         first = _policy(job, store, ranks, Path(config.model.path), trainable=False)
@@ -69,13 +71,18 @@ def build_roles(context: WorkerContext, job: PolicyJob) -> RankRoles:
     critic = _critic(job, store, ranks) if "critic" in roles else None
     if job.checkpoint is not None:
         _restore(job.checkpoint, actor, critic, ranks)
-    rollout = _rollout(job, store, None if actor is None else actor.policy) if "rollout" in roles else None
+    policy = actor.policy if isinstance(actor, HfActor) else None
+    rollout = _rollout(job, store, policy) if "rollout" in roles else None
     prompts = load_prompts(str(job.model_folder), config.data.image, store=store)
     return RankRoles(ranks, prompts, actor, reference, critic, rollout)
 
 
-def _actor(job: PolicyJob, store: ImageStore, ranks: Ranks) -> HfActor:
+def _learner(job: PolicyJob, store: ImageStore, ranks: Ranks) -> HfActor | HfRewardTrainer:
+    """What the run trains: a policy, or a reward model."""
     config = job.config
+    if config.kind == "reward_model":
+        reward_model = _reward_model(job, store, ranks)
+        return HfRewardTrainer(reward_model, config.optim, config.train, total_steps=config.train.steps)
     return HfActor(
         _policy(job, store, ranks, job.model_folder),
         config.optim,
@@ -86,16 +93,25 @@ def _actor(job: PolicyJob, store: ImageStore, ranks: Ranks) -> HfActor:
     )
 
 
+def _reward_model(job: PolicyJob, store: ImageStore, ranks: Ranks) -> RewardModel:
+    model = job.config.model.model_copy(update={"path": str(job.model_folder)})
+    image, fsdp = job.config.data.image, job.config.actor.fsdp
+    if not _is_sharded(job.config, ranks):
+        return load_reward_model(model, image, store=store, trainable=True)
+    return load_sharded_reward_model(model, image, store=store, fsdp=fsdp, ranks=ranks)
+
+
 def _is_sharded(config: RunConfig, ranks: Ranks) -> bool:
     return ranks.world_size > 1 or config.actor.fsdp.offload
 
 
-def _restore(folder: Path, actor: HfActor | None, critic: HfCritic | None, ranks: Ranks) -> None:
+def _restore(folder: Path, actor: HfActor | HfRewardTrainer | None, critic: HfCritic | None, ranks: Ranks) -> None:
     """The states that these parts had, whatever number of ranks had written them."""
     parts: dict[str, Any] = {}
     models: dict[str, Any] = {}
     if actor is not None:
-        parts["actor"], models["actor"] = actor, actor.policy
+        parts["actor"] = actor
+        models["actor"] = actor.policy if isinstance(actor, HfActor) else actor.model
     if critic is not None:
         parts["critic"], models["critic"] = critic, critic.model
     if parts:

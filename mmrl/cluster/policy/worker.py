@@ -24,8 +24,9 @@ from mmrl.engines.actor import HfActor
 from mmrl.engines.base import Objective, RolloutEngine, RolloutStats, SamplingParams
 from mmrl.engines.critic import HfCritic
 from mmrl.engines.finite import Learner, NotFiniteError
+from mmrl.engines.reward_trainer import HfRewardTrainer
 from mmrl.engines.shard_checkpoint import save_sharded_parts
-from mmrl.engines.shard_model_files import save_sharded_model
+from mmrl.engines.shard_model_files import save_sharded_model, save_sharded_reward_model
 from mmrl.types import RolloutGroup, Sample
 
 Result = TypeVar("Result")
@@ -53,11 +54,11 @@ class PolicyWorker:
 
     @dispatch("rank_zero")
     def peak_flops_per_s(self) -> float:
-        return self._actor.peak_flops_per_s
+        return self._learner.peak_flops_per_s
 
     @dispatch("broadcast")
     def begin_step(self, step: int) -> None:
-        self._actor.begin_step(step)
+        self._learner.begin_step(step)
 
     @dispatch(PER_WORKER)
     def logprobs(self, batch: GroupBatch, with_entropy: bool) -> TokenStats:
@@ -65,15 +66,20 @@ class PolicyWorker:
 
     @dispatch(PER_WORKER)
     def compute_gradients(self, batch: GroupBatch, objective: Objective) -> Tensor | NotFinite | None:
-        return _caught(lambda: self._actor.compute_gradients(self._filled(batch), objective))
+        return _caught(lambda: self._learner.compute_gradients(self._filled(batch), objective))
 
     @dispatch("broadcast")
     def apply_gradients(self) -> dict[str, float]:
-        return self._actor.apply_gradients()
+        return self._learner.apply_gradients()
 
     @dispatch("broadcast")
     def discard_gradients(self) -> None:
-        self._actor.discard_gradients()
+        self._learner.discard_gradients()
+
+    @dispatch(PER_WORKER)
+    def scores(self, batch: GroupBatch) -> Tensor:
+        assert isinstance(self._roles.actor, HfRewardTrainer), "only a reward model gives scores"
+        return self._roles.actor.scores(self._filled(batch))
 
     @dispatch(PER_WORKER)
     def reference_logprobs(self, batch: GroupBatch) -> Tensor:
@@ -125,9 +131,12 @@ class PolicyWorker:
     @dispatch("broadcast")
     def save(self, folder: Path) -> None:
         """What of a checkpoint lies in this pool: the model of the actor, and the states of actor and critic."""
-        parts: dict[str, Any] = {"actor": self._roles.actor, "critic": self._roles.critic}
-        if self._roles.actor is not None:
-            save_sharded_model(self._roles.actor.policy, folder / "model", self._roles.ranks)
+        actor, ranks = self._roles.actor, self._roles.ranks
+        parts: dict[str, Any] = {"actor": actor, "critic": self._roles.critic}
+        if isinstance(actor, HfRewardTrainer):
+            save_sharded_reward_model(actor.model, folder / "model", ranks)
+        elif actor is not None:
+            save_sharded_model(actor.policy, folder / "model", ranks)
         parts = {name: part for name, part in parts.items() if part is not None}
         save_sharded_parts(folder, parts, self._roles.ranks)
 
@@ -137,8 +146,13 @@ class PolicyWorker:
             self._roles.rollout.close()
 
     @property
-    def _actor(self) -> HfActor:
+    def _learner(self) -> HfActor | HfRewardTrainer:
         assert self._roles.actor is not None, "the actor is in another pool"
+        return self._roles.actor
+
+    @property
+    def _actor(self) -> HfActor:
+        assert isinstance(self._roles.actor, HfActor), "the actor is in another pool"
         return self._roles.actor
 
     @property
@@ -152,7 +166,11 @@ class PolicyWorker:
         return self._roles.rollout
 
     def _filled(self, batch: GroupBatch) -> GroupBatch:
-        return batch.with_(prompts=tuple(self._roles.prompts.fill(prompt) for prompt in batch.prompts))
+        prompts = self._roles.prompts
+        filled = batch.with_(prompts=tuple(prompts.fill(prompt) for prompt in batch.prompts))
+        if batch.response_images is None:
+            return filled
+        return filled.with_(response_images=tuple(prompts.ready_images(images) for images in batch.response_images))
 
 
 def _caught(call: Callable[[], Result]) -> Result | NotFinite:
