@@ -107,19 +107,37 @@ def list_datasets(json: JsonOption = False) -> None:
 def show(
     ref: Annotated[str, typer.Argument(metavar="NAME[@SPLIT]", help="A registered data set, a file or a folder.")],
     rows: Annotated[str, typer.Option(help="Rows START:STOP, counted from 0, STOP left out.")] = "0:5",
+    mapping: MapOption = None,
+    images_first: ImagesFirstOption = False,
+    image_root: ImageRootOption = None,
+    allow_root: AllowRootOption = None,
+    allow_network: AllowNetworkOption = None,
     config: RunOption = None,
     model: Annotated[
         str | None, typer.Option(metavar="PATH", show_default=False, help="A model, to show sizes and tokens for.")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Show samples as a run sees them; with a config or a model, also image sizes and token counts as it makes them."""
+    """Show samples as a run sees them; with a config or a model, also image sizes and token counts as it makes them.
+
+    How rows are read (--map and so on) counts for a file or folder; a registered data set was read when it was added.
+    """
     from mmrl.data import load_dataset
-    from mmrl.errors import NotFoundError
+    from mmrl.data.options import PLAIN
+    from mmrl.data.registry import DatasetRegistry
+    from mmrl.errors import DataError, NotFoundError
     from mmrl.runs.inert import inert
 
     start, stop = parse_rows(rows)
-    dataset = load_dataset(ref, limit=stop)
+    options = read_options(
+        mapping, images_first=images_first, image_root=image_root, allow_root=allow_root, allow_network=allow_network
+    )
+    dataset = load_dataset(ref, limit=stop, options=options)
+    if options != PLAIN and DatasetRegistry().has(dataset.name):
+        raise DataError(
+            f"{dataset.name} is registered, and its rows were read when it was added: --map and the like change "
+            f"nothing now; show the file that it came from, or write ./{dataset.name} for a file of that name"
+        )
     samples = dataset[start:stop]
     if not samples:
         raise NotFoundError(

@@ -20,7 +20,7 @@ from mmrl.data.rows import RawRow, RowError, RowProblem, describe
 from mmrl.data.serialise import canonical
 from mmrl.data.shapes import ANSWER_COLUMN, read_shape
 from mmrl.data.turns import PLACEHOLDER, PROMPT_COLUMNS, InlineImage, Slot, Turn
-from mmrl.data.unused import numbered_images, place_numbered, refuse_lost_images
+from mmrl.data.unused import numbered_images, place_numbered, refuse_empty_places, refuse_lost_images
 from mmrl.errors import DataError
 from mmrl.types import ContentPart, ImagePart, ImageRef, Message, Sample, TextPart
 
@@ -82,6 +82,8 @@ def _sample(
         {name: value for name, value in rest.items() if name not in mapped},
         has_images=any(turn.has_images for turn in turns),
     )
+    if not any(turn.has_images for turn in turns):
+        refuse_empty_places(turns, columns.visible)
     meta = {key: _to_json(value, key) for key, value in (rest | dict(columns.hidden)).items()}
     return make_sample(messages, answer, {**origin, **meta, **shape.extra})
 

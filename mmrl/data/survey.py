@@ -11,7 +11,7 @@ from mmrl.data.row_worker import ReadRow
 from mmrl.data.rows import RowError
 from mmrl.data.sources import Source
 from mmrl.data.statistics import Statistics
-from mmrl.data.unused import answer_lookalikes, image_file_columns
+from mmrl.data.unused import answer_lookalikes, image_file_columns, numbered_places
 from mmrl.types import Sample
 
 NUM_EXAMPLES = 5
@@ -119,14 +119,20 @@ class Survey:
         elif not sample.answer.strip():
             self._notice(split, "have an empty answer", row.row)
         if not sample.images:
-            for name in image_file_columns(sample.meta):
-                self._notice(
-                    split, f"hold no image but name a file in {name!r}; read it with --map images={name}", row.row
-                )
+            self._note_missing_images(row, split)
         if sample.meta.get("chosen") is not None and sample.meta["chosen"] == sample.meta.get("rejected"):
             self._notice(split, "prefer an answer over the same one (chosen and rejected are identical)", row.row)
         images = self._images.setdefault(split, set())
         images.update(int(image.sha256[:16], 16) for image in sample.images)
+
+    def _note_missing_images(self, row: ReadRow, split: str) -> None:
+        """What in a text-only row tells that it was meant to have an image."""
+        for name in image_file_columns(row.sample.meta):
+            self._notice(split, f"hold no image but name a file in {name!r}; read it with --map images={name}", row.row)
+        places = numbered_places(message.text for message in row.sample.messages if message.role in ("user", "tool"))
+        for number, place in places.items():
+            what = f"hold no image and {place} in their text; that image is read from a column image_{number}"
+            self._notice(split, what, row.row)
 
     def _note_repeats(self, row: ReadRow, split: str) -> None:
         """A row with the id of an earlier one repeats it; one with its prompt alone contradicts it."""

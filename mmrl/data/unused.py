@@ -67,13 +67,32 @@ def place_numbered(turns: list[Turn], images: Mapping[int, InlineImage]) -> list
     return placed
 
 
+def refuse_empty_places(turns: Iterable[Turn], values: Mapping[str, Any]) -> None:
+    """Raises RowProblem for an `<image_1>` in the text of a row whose column for that image is empty."""
+    columns = {int(match[1]): name for name in values if (match := NUMBERED_IMAGE.fullmatch(name))}
+    for number, place in numbered_places(turn.text for turn in turns if turn.role in ("user", "tool")).items():
+        if number in columns:
+            raise RowProblem(
+                columns[number], f"is empty and the text holds {place}; fill it, or take {place} out of the text"
+            )
+
+
+def numbered_places(texts: Iterable[str]) -> dict[int, str]:
+    """The `<image_1>` and `<image 1>` of texts as they are written, by number."""
+    return {int(match[1]): match[0] for text in texts for match in _NUMBERED_PLACE.finditer(text)}
+
+
 def image_file_columns(meta: Mapping[str, Any]) -> list[str]:
-    """The columns that nothing used and that name an image file, whatever they are called."""
-    return [
-        name
-        for name, value in meta.items()
-        if name != "source" and any(isinstance(text, str) and _IMAGE_FILE.fullmatch(text) for text in _as_list(value))
-    ]
+    """The columns that nothing used and that name an image file, whatever they are called; `a.b` for the key b of an
+    object in the column a."""
+    return [name for key, value in meta.items() if key != "source" for name in _naming_files(key, value)]
+
+
+def _naming_files(name: str, value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [path for key, item in value.items() for path in _naming_files(f"{name}.{key}", item)]
+    names_file = any(isinstance(text, str) and _IMAGE_FILE.fullmatch(text) for text in _as_list(value))
+    return [name] if names_file else []
 
 
 def answer_lookalikes(meta: Iterable[str]) -> list[str]:

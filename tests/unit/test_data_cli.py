@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from mmrl.cli.dataset import app
 from mmrl.data import load_dataset
 from mmrl.data.ingest import BadRowsError
-from mmrl.errors import EXIT_WRONG_USE, NotFoundError
+from mmrl.errors import EXIT_WRONG_USE, DataError, NotFoundError
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +56,17 @@ def test_list_of_nothing_prints_nothing_but_a_hint() -> None:
     result = run("list")
     assert result.stdout == ""
     assert "`mmrl dataset add PATH --name NAME` adds one" in result.stderr
+
+
+def test_show_reads_a_file_as_its_options_say(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(red_png())
+    file = write_jsonl(tmp_path / "raw.jsonl", {"query": "How many?", "meta": {"image": "a.png", "n": 3}})
+    mapping = ["--map", "prompt=query", "--map", "images=meta.image", "--map", "answer=meta.n"]
+    shown = data_of("show", file, *mapping, "--images-first")
+    assert (shown["rows"][0]["answer"], shown["rows"][0]["images"][0]["size"]) == ("3", [32, 32])
+    run("add", file, "--name", "raw", *mapping, "--images-first")
+    with pytest.raises(DataError, match="raw is registered, and its rows were read when it was added"):
+        CliRunner().invoke(app, ["show", "raw", "--images-first"], catch_exceptions=False)
 
 
 def test_show_prints_the_rows_that_are_asked_for(file: Path) -> None:

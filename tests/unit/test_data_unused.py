@@ -190,6 +190,34 @@ def test_a_text_only_row_that_names_an_image_file_is_told_of(tmp_path: Path) -> 
     ]
 
 
+def test_a_file_named_inside_of_an_object_is_told_of(tmp_path: Path) -> None:
+    file = write_jsonl(
+        tmp_path / "train.jsonl",
+        {"prompt": "a", "answer": "1", "meta": {"image": "a.png", "size": 3}},
+        {"prompt": "<image>b", "answer": "1", "image": URI, "meta": {"image": "a.png"}},
+    )
+    assert validate(file).warnings() == [
+        "train: 1 row(s) hold no image but name a file in 'meta.image'; read it with --map images=meta.image (row 1)"
+    ]
+
+
+def test_a_numbered_place_in_a_row_without_images_is_told_of(tmp_path: Path) -> None:
+    file = write_jsonl(tmp_path / "train.jsonl", *({"prompt": f"{text} What?", "answer": "1"} for text in PLACES))
+    assert validate(file).warnings() == [
+        "train: 1 row(s) hold no image and <image_1> in their text; that image is read from a column image_1 (row 1)",
+        "train: 1 row(s) hold no image and <image 2> in their text; that image is read from a column image_2 (row 2)",
+    ]
+
+
+PLACES = ("<image_1>", "<image 2>", "image_3", "<image_x>")
+
+
+def test_a_numbered_place_whose_column_is_empty_is_an_error() -> None:
+    problem = error({"question": "<image 1> What?", "image_1": None, "image_2": None, "answer": "A"})
+    assert (problem.field, "the text holds <image 1>" in problem.message) == ("image_1", True)
+    assert sample({"question": "What?", "image_1": None, "answer": "A"}).images == ()
+
+
 def test_a_message_that_an_extra_object_repeats_is_meta_where_the_image_is_used() -> None:
     assert sample({"prompt": "<image>a", "images": [PNG], "extra_info": {"raw": URI}}).meta["extra_info"] == {
         "raw": URI
