@@ -19,6 +19,7 @@ from mmrl.config.base import home
 from mmrl.config.secrets import without
 from mmrl.errors import ConfigError, MmrlError
 from mmrl.jobs import postgres, sqlite
+from mmrl.jobs.clock import NOW
 from mmrl.jobs.errors import DatabaseUnavailableError
 from mmrl.jobs.settings import JobsSettings, load_settings
 
@@ -26,6 +27,7 @@ Dialect = Literal["sqlite", "postgresql"]
 URL_VARIABLE = "MMRL_DATABASE_URL"
 FILE_NAME = "mmrl.db"
 _BUSY_S = 30.0
+_CLOCK = sa.select(NOW)
 
 
 class Database:
@@ -38,13 +40,9 @@ class Database:
         self.shown_url = without(url.render_as_string(hide_password=True), self._secrets)
         if self.dialect == "postgresql":
             self.engine = postgres.make_engine(url, lock_wait_s=settings.lock_wait_s, pool_size=pool_size)
-            clock = postgres.CLOCK
         else:
             busy_s = min(_BUSY_S, settings.lock_wait_s)
             self.engine = sqlite.make_engine(Path(url.database or ""), busy_s=busy_s)
-            clock = sqlite.CLOCK
-        self.clock_sql = clock
-        self.clock: sa.ColumnElement[float] = sa.literal_column(clock, sa.Double)
 
     @classmethod
     def open(
@@ -98,7 +96,7 @@ class Database:
         if connection is None:
             with self.reading() as own:
                 return self.now(own)
-        return float(connection.execute(sa.select(self.clock)).scalar_one())
+        return float(connection.execute(_CLOCK).scalar_one())
 
     def close(self) -> None:
         self.engine.dispose()

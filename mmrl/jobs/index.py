@@ -125,7 +125,7 @@ class RunIndex:
         for event in events[max(0, num_known - first) :]:
             payload = {key: value for key, value in event.items() if key != "kind"}
             cause = str(event["kind"])
-            add_event(connection, self.database.clock, lease.job_id, lease.attempt, cause, RUN_ACTOR, payload=payload)
+            add_event(connection, lease.job_id, lease.attempt, cause, RUN_ACTOR, payload=payload)
 
     def _set_progress(self, connection: sa.Connection, lease: Lease, batch: IndexBatch) -> None:
         jobs, attempts = tables.jobs, tables.attempts

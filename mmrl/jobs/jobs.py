@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 from mmrl.errors import ConflictError
 from mmrl.jobs import tables
+from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
 from mmrl.jobs.finding import find_job
 from mmrl.jobs.index_reads import read_checkpoints
@@ -155,16 +156,15 @@ class Jobs(JobReads):
             if standing.desired is not desired and is_stronger and standing.desired is not Desired.KILL:
                 table = tables.jobs
                 connection.execute(table.update().where(table.c.id == job.id).values(desired=desired.value))
-                add_event(connection, self.database.clock, job.id, standing.attempt, _ASKED[desired], _by(actor))
+                add_event(connection, job.id, standing.attempt, _ASKED[desired], _by(actor))
             waits_for_worker = standing.state in HELD or (standing.state is JobState.LOST and desired != Desired.KILL)
             if not waits_for_worker:
-                change_state(connection, self.database.clock, job.id, to, cause=cause, actor=_by(actor))
+                change_state(connection, job.id, to, cause=cause, actor=_by(actor))
             return self._read(connection, job.id)
 
     def _requeue(self, connection: sa.Connection, job: Job, actor: User) -> Job:
-        clock = self.database.clock
-        values = {"desired": Desired.RUN.value, "retries": 0, "available_at": clock}
-        change_state(connection, clock, job.id, JobState.QUEUED, cause="resume", actor=_by(actor), values=values)
+        values = {"desired": Desired.RUN.value, "retries": 0, "available_at": NOW}
+        change_state(connection, job.id, JobState.QUEUED, cause="resume", actor=_by(actor), values=values)
         return self._read(connection, job.id)
 
     def _child(self, connection: sa.Connection, job: Job, actor: User, checkpoint: str | None) -> Job:
@@ -185,9 +185,7 @@ class Jobs(JobReads):
             if values:
                 table = tables.jobs
                 connection.execute(table.update().where(table.c.id == job.id).values(values))
-                add_event(
-                    connection, self.database.clock, job.id, job.attempt, "edited", _by(actor), payload=dict(values)
-                )
+                add_event(connection, job.id, job.attempt, "edited", _by(actor), payload=dict(values))
             return self._read(connection, job.id)
 
     def _controlled(self, connection: sa.Connection, ref: str) -> tuple[Job, User]:
@@ -198,7 +196,7 @@ class Jobs(JobReads):
         return job, actor
 
     def _actor(self, connection: sa.Connection) -> User:
-        return self._given_actor or local_user(connection, self.database.clock)
+        return self._given_actor or local_user(connection)
 
 
 def _by(user: User) -> str:

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from mmrl.jobs import tables
 from mmrl.jobs.claims import claim_job
+from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
 from mmrl.jobs.ids import new_id
 from mmrl.jobs.index import RunIndex
@@ -58,7 +59,7 @@ class Leases(RunIndex):
         """Tells that the worker lives; gives the state that it has, which another may have set to draining."""
         table = tables.workers
         with self.database.transaction(durable=False) as connection:
-            beat = table.update().where(table.c.id == self.worker_id).values(heartbeat_at=self.database.clock)
+            beat = table.update().where(table.c.id == self.worker_id).values(heartbeat_at=NOW)
             self.worker_state = connection.execute(beat.returning(table.c.state)).scalar_one()
         return self.worker_state
 
@@ -81,7 +82,6 @@ class Leases(RunIndex):
         with self.database.transaction(durable=False) as connection:
             return claim_job(
                 connection,
-                self.database.clock,
                 self.worker_id,
                 lease_s=settings.lease_s,
                 hold_back_s=settings.hold_back_s,
@@ -95,7 +95,7 @@ class Leases(RunIndex):
         columns = (table.c.id, table.c.state, table.c.desired, table.c.lease_epoch, table.c.worker_id, table.c.attempt)
         with self.database.transaction(durable=False) as connection:
             workers = tables.workers
-            alive = workers.update().where(workers.c.id == self.worker_id).values(heartbeat_at=self.database.clock)
+            alive = workers.update().where(workers.c.id == self.worker_id).values(heartbeat_at=NOW)
             self.worker_state = connection.execute(alive.returning(workers.c.state)).scalar_one()
             if not wanted:
                 return {}
@@ -107,7 +107,7 @@ class Leases(RunIndex):
             )
             locked = mine.order_by(table.c.id).with_for_update()
             extended = table.update().where(table.c.id.in_(locked.scalar_subquery()))
-            until = self.database.clock + self.database.settings.lease_s
+            until = NOW + self.database.settings.lease_s
             held = {
                 row.id: row for row in connection.execute(extended.values(lease_expires_at=until).returning(*columns))
             }
@@ -129,7 +129,6 @@ class Leases(RunIndex):
         with self.database.transaction(durable=False) as connection:
             reached = change_state(
                 connection,
-                self.database.clock,
                 lease.job_id,
                 to,
                 cause=cause,
@@ -192,7 +191,6 @@ class Leases(RunIndex):
         with self.database.transaction(durable=False) as connection:
             reached = change_state(
                 connection,
-                self.database.clock,
                 lease.job_id,
                 JobState.RUNNING,
                 cause="started",
@@ -231,23 +229,23 @@ class Leases(RunIndex):
                 table.c.released_at.is_(None),
                 epoch == lease.lease_epoch,
             )
-            connection.execute(mine.values(released_at=self.database.clock))
+            connection.execute(mine.values(released_at=NOW))
 
     def reap(self) -> list[Job]:
         """Declares lost what no worker has beaten for within its lease; one worker at a time looks.
 
         Gives the jobs that became lost by this call. Whether their runs still live is for `adopt` and `requeue`.
         """
-        clock, table = self.database.clock, tables.jobs
+        table = tables.jobs
         with self.database.transaction(durable=False) as connection:
             if not self._is_due(connection, "reap", self.database.settings.lease_s / 4):
                 return []
-            expired = sa.select(table.c.id).where(table.c.state.in_(_HELD), table.c.lease_expires_at < clock)
+            expired = sa.select(table.c.id).where(table.c.state.in_(_HELD), table.c.lease_expires_at < NOW)
             ids = list(connection.execute(expired.order_by(table.c.id).with_for_update(skip_locked=True)).scalars())
             lost = [
                 job_id
                 for job_id in ids
-                if change_state(connection, clock, job_id, JobState.LOST, cause="lease_expired", actor=self._actor)
+                if change_state(connection, job_id, JobState.LOST, cause="lease_expired", actor=self._actor)
             ]
             rows = connection.execute(sa.select(*JOB_COLUMNS).where(table.c.id.in_(lost)).order_by(table.c.id))
             return read_jobs(connection, rows)
@@ -255,13 +253,13 @@ class Leases(RunIndex):
     def bury(self, worker_id: str) -> list[str]:
         """Another worker's process is proved gone: it is dead, and what it held is lost now and not when its leases run
         out. Gives the ids of those jobs."""
-        clock, table, workers = self.database.clock, tables.jobs, tables.workers
+        table, workers = tables.jobs, tables.workers
         with self.database.transaction(durable=False) as connection:
             connection.execute(workers.update().where(workers.c.id == worker_id).values(state="dead"))
             held = sa.select(table.c.id).where(table.c.worker_id == worker_id, table.c.state.in_(_HELD))
             ids = list(connection.execute(held.order_by(table.c.id).with_for_update()).scalars())
             for job_id in ids:
-                change_state(connection, clock, job_id, JobState.LOST, cause="lease_expired", actor=self._actor)
+                change_state(connection, job_id, JobState.LOST, cause="lease_expired", actor=self._actor)
         return ids
 
     def standing(self, job_id: str) -> tuple[JobState, int] | None:
@@ -290,7 +288,7 @@ class Leases(RunIndex):
         job: as it was read or held; if it changed hands since, LeaseLostError is raised.
         """
         job_id = job.id if isinstance(job, Job) else job.job_id
-        clock, table, attempts = self.database.clock, tables.jobs, tables.attempts
+        table, attempts = tables.jobs, tables.attempts
         with self.database.transaction(durable=False) as connection:
             standing = lock_job(connection, job_id)
             if standing is None or (standing.lease_epoch, standing.attempt) != (job.lease_epoch, job.attempt):
@@ -298,10 +296,10 @@ class Leases(RunIndex):
             values = {
                 "worker_id": self.worker_id,
                 "lease_epoch": standing.lease_epoch + 1,
-                "lease_expires_at": clock + self.database.settings.lease_s,
+                "lease_expires_at": NOW + self.database.settings.lease_s,
             }
             reached = change_state(
-                connection, clock, job_id, JobState.RUNNING, cause="adopted", actor=self._actor, values=values
+                connection, job_id, JobState.RUNNING, cause="adopted", actor=self._actor, values=values
             )
             if reached is None:
                 raise self._lost(job, "be adopted")
@@ -329,7 +327,7 @@ class Leases(RunIndex):
                 raise self._lost(job, "be queued again")
             table = tables.gpu_leases
             free = table.update().where(table.c.job_id == job.id, table.c.released_at.is_(None))
-            connection.execute(free.values(released_at=self.database.clock))
+            connection.execute(free.values(released_at=NOW))
             reached = self._end(connection, job.id, job.attempt, failure, guard=None)
         assert reached is not None
         return reached
@@ -338,12 +336,12 @@ class Leases(RunIndex):
         """A line in the job's history without a change of state."""
         with self.database.transaction(durable=False) as connection:
             self._check(connection, lease)
-            add_event(connection, self.database.clock, lease.job_id, lease.attempt, cause, self._actor, payload=payload)
+            add_event(connection, lease.job_id, lease.attempt, cause, self._actor, payload=payload)
 
     def _end(
         self, connection: sa.Connection, job_id: str, attempt: int, failure: Failure, *, guard: Guard | None
     ) -> JobState | None:
-        clock, table = self.database.clock, tables.jobs
+        table = tables.jobs
         standing = lock_job(connection, job_id)
         if standing is None:
             return None
@@ -367,10 +365,10 @@ class Leases(RunIndex):
             to, cause = JobState.FAILED, "failed"
         else:
             to, cause = JobState.QUEUED, "retry"
-            values |= {"available_at": clock + delay, "retries": table.c.retries + 1}
+            values |= {"available_at": NOW + delay, "retries": table.c.retries + 1}
             told |= {"retry_in_s": delay}
         return change_state(
-            connection, clock, job_id, to, cause=cause, actor=self._actor, guard=guard, values=values, payload=told
+            connection, job_id, to, cause=cause, actor=self._actor, guard=guard, values=values, payload=told
         )
 
     @property
@@ -382,14 +380,14 @@ class Leases(RunIndex):
 
     def _is_due(self, connection: sa.Connection, name: str, every_s: float) -> bool:
         """Whether a duty is due; it is then this worker's, until the next time."""
-        table, clock = tables.duties, self.database.clock
-        taken = table.update().where(table.c.name == name, table.c.due_at <= clock).values(due_at=clock + every_s)
+        table = tables.duties
+        taken = table.update().where(table.c.name == name, table.c.due_at <= NOW).values(due_at=NOW + every_s)
         if connection.execute(taken).rowcount == 1:
             return True
         if connection.execute(sa.select(table.c.name).where(table.c.name == name)).first() is not None:
             return False
         with connection.begin_nested():
-            connection.execute(table.insert().values(name=name, due_at=clock + every_s))
+            connection.execute(table.insert().values(name=name, due_at=NOW + every_s))
         return True
 
 

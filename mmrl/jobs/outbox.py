@@ -12,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from mmrl.jobs import tables
+from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
 from mmrl.jobs.records import JobEvent
 from mmrl.jobs.rows import to_event
@@ -45,7 +46,7 @@ class Outbox:
             return [Message(to_event(row), row.tries) for row in connection.execute(query)]
 
     def mark_sent(self, event_ids: Sequence[int]) -> None:
-        self._update(event_ids, sent_at=self.database.clock)
+        self._update(event_ids, sent_at=NOW)
 
     def mark_failed(self, event_ids: Sequence[int]) -> None:
         """Counts a try that failed; the messages stay pending."""
@@ -54,7 +55,7 @@ class Outbox:
     def forget_before(self, seconds: float) -> int:
         """Deletes messages older than so many seconds, sent or not, and gives their number."""
         table, events = tables.outbox, tables.job_events
-        old = sa.select(events.c.id).where(events.c.at < self.database.clock - seconds)
+        old = sa.select(events.c.id).where(events.c.at < NOW - seconds)
         with self.database.transaction() as connection:
             gone = table.delete().where(table.c.channel == self.channel, table.c.event_id.in_(old))
             return int(connection.execute(gone).rowcount)

@@ -45,7 +45,7 @@ def _open_dependencies(connection: sa.Connection, job_id: str) -> list[str]:
 def _position(connection: sa.Connection, database: Database, job: Job) -> int:
     jobs = tables.jobs
     before = sa.or_(jobs.c.priority > job.priority, sa.and_(jobs.c.priority == job.priority, jobs.c.id < job.id))
-    query = sa.select(sa.func.count()).where(ready(database.clock, job.pool), before)
+    query = sa.select(sa.func.count()).where(ready(job.pool), before)
     return int(connection.execute(query).scalar_one()) + 1
 
 

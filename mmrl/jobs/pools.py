@@ -9,6 +9,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from mmrl.errors import NotFoundError
 from mmrl.jobs import tables
+from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
 from mmrl.jobs.records import Pool, WorkerRecord, WorkerState
 from mmrl.jobs.rows import some_time
@@ -101,7 +102,7 @@ def worker_records(
 ) -> list[WorkerRecord]:
     """Workers with the jobs that they hold, oldest first in each pool."""
     table, jobs = tables.workers, tables.jobs
-    alive = sa.and_(table.c.state != "dead", table.c.heartbeat_at + database.settings.lease_s >= database.clock)
+    alive = sa.and_(table.c.state != "dead", table.c.heartbeat_at + database.settings.lease_s >= NOW)
     query = sa.select(table, alive.label("is_alive")).order_by(table.c.pool, table.c.id)
     held = sa.select(jobs.c.worker_id, jobs.c.id).where(jobs.c.state.in_(_HELD)).order_by(jobs.c.id)
     if ids is not None:

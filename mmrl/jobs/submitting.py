@@ -106,7 +106,7 @@ def insert_job(connection: sa.Connection, database: Database, new: NewJob, owner
 
 def enqueue(connection: sa.Connection, database: Database, job_id: str, *, actor: str) -> JobState | None:
     """draft to queued; None where the job is no draft (any more)."""
-    return change_state(connection, database.clock, job_id, JobState.QUEUED, cause="submit", actor=actor)
+    return change_state(connection, job_id, JobState.QUEUED, cause="submit", actor=actor)
 
 
 def default_run_dir(name: str, job_id: str) -> str:

@@ -1,18 +1,48 @@
-"""The one way in which a job changes its state: guarded, written down as an event, with all that follows from it."""
+"""The one way in which a job changes its state: guarded, written down as an event, with all that follows from it.
+
+Statements that run often are built once, since to build one takes longer than to run it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import bindparam
 
 from mmrl.jobs import tables
+from mmrl.jobs.clock import NOW
 from mmrl.jobs.states import HELD, TERMINAL, Desired, JobState, sources
 
 STATE_CHANNEL = "job_state"
 """The channel of the outbox that gets every change of state."""
+
+_JOBS, _WAITS, _ATTEMPTS = tables.jobs, tables.job_dependencies, tables.attempts
+_WITH_RUN = HELD | {JobState.LOST}
+
+_LOCK = (
+    sa.select(_JOBS.c.state, _JOBS.c.desired, _JOBS.c.attempt, _JOBS.c.lease_epoch, _JOBS.c.worker_id)
+    .where(_JOBS.c.id == bindparam("id"))
+    .with_for_update()
+)
+_INSERT_EVENT = tables.job_events.insert().values(at=NOW).returning(tables.job_events.c.id)
+_INSERT_MESSAGE = tables.outbox.insert().values(channel=STATE_CHANNEL, tries=0)
+_END_ATTEMPT = (
+    _ATTEMPTS.update()
+    .where(
+        _ATTEMPTS.c.job_id == bindparam("of_job"),
+        _ATTEMPTS.c.attempt == bindparam("of_attempt"),
+        _ATTEMPTS.c.ended_at.is_(None),
+    )
+    .values(ended_at=NOW, end_reason=bindparam("reason"), exit_code=bindparam("code"))
+)
+_DEPENDENTS = sa.select(_WAITS.c.job_id).where(_WAITS.c.depends_on == bindparam("id")).order_by(_WAITS.c.job_id)
+_WAIT_FOR_LESS = (
+    _JOBS.update().where(_JOBS.c.id == bindparam("dependent")).values(num_waited_for=_JOBS.c.num_waited_for - 1)
+)
 
 
 @dataclass(frozen=True)
@@ -36,9 +66,7 @@ class Standing:
 
 def lock_job(connection: sa.Connection, job_id: str) -> Standing | None:
     """The job's standing, its row locked until the transaction ends; None where there is no such job."""
-    table = tables.jobs
-    columns = (table.c.state, table.c.desired, table.c.attempt, table.c.lease_epoch, table.c.worker_id)
-    row = connection.execute(sa.select(*columns).where(table.c.id == job_id).with_for_update()).first()
+    row = connection.execute(_LOCK, {"id": job_id}).first()
     if row is None:
         return None
     return Standing(JobState(row.state), Desired(row.desired), row.attempt, row.lease_epoch, row.worker_id)
@@ -46,7 +74,6 @@ def lock_job(connection: sa.Connection, job_id: str) -> Standing | None:
 
 def change_state(
     connection: sa.Connection,
-    clock: sa.ColumnElement[float],
     job_id: str,
     to: JobState,
     *,
@@ -64,27 +91,22 @@ def change_state(
     standing = lock_job(connection, job_id)
     if standing is None or standing.state not in sources(to, cause) or not _is_met(guard, standing):
         return None
-    changes = {"state": to.value, **_follow(to, standing, clock), **(values or {})}
-    table = tables.jobs
-    update = table.update().where(
-        table.c.id == job_id, table.c.state == standing.state.value, table.c.lease_epoch == standing.lease_epoch
-    )
-    if connection.execute(update.values(changes)).rowcount != 1:
+    given = dict(values or {})
+    if _set_state(connection, job_id, standing, to, given) != 1:
         return None
-    attempt = changes.get("attempt", standing.attempt)
-    add_event(connection, clock, job_id, attempt, cause, actor, (standing.state, to), payload)
-    if standing.state in HELD | {JobState.LOST} and to not in HELD | {JobState.LOST}:
-        _end_attempt(connection, clock, job_id, standing.attempt, cause, changes.get("exit_code"))
+    add_event(connection, job_id, standing.attempt, cause, actor, (standing.state, to), payload)
+    if standing.state in _WITH_RUN and to not in _WITH_RUN:
+        _end_attempt(connection, job_id, standing.attempt, cause, given.get("exit_code"))
     if to in TERMINAL:
-        _tell_dependents(connection, clock, job_id, to)
-    if to is JobState.QUEUED and changes.get("desired", standing.desired) != Desired.RUN:
-        return _obey(connection, clock, job_id, standing.desired, actor)
+        _tell_dependents(connection, job_id, to)
+    desired = Desired(given.get("desired", standing.desired))
+    if to is JobState.QUEUED and desired is not Desired.RUN:
+        return _obey(connection, job_id, desired, actor)
     return to
 
 
 def add_event(
     connection: sa.Connection,
-    clock: sa.ColumnElement[float],
     job_id: str,
     attempt: int,
     cause: str,
@@ -96,68 +118,74 @@ def add_event(
     row = {
         "job_id": job_id,
         "attempt": attempt,
-        "at": clock,
         "from_state": change[0].value if change else None,
         "to_state": change[1].value if change else None,
         "cause": cause,
         "actor": actor,
         "payload": dict(payload or {}),
     }
-    event_id = connection.execute(tables.job_events.insert().values(row).returning(tables.job_events.c.id)).scalar_one()
+    event_id = connection.execute(_INSERT_EVENT, row).scalar_one()
     if change:
-        message = {"event_id": event_id, "channel": STATE_CHANNEL, "tries": 0}
-        connection.execute(tables.outbox.insert().values(message))
+        connection.execute(_INSERT_MESSAGE, {"event_id": event_id})
 
 
 def _is_met(guard: Guard | None, standing: Standing) -> bool:
     return guard is None or (guard.worker_id, guard.lease_epoch) == (standing.worker_id, standing.lease_epoch)
 
 
-def _follow(to: JobState, standing: Standing, clock: sa.ColumnElement[float]) -> dict[str, Any]:
+def _set_state(
+    connection: sa.Connection, job_id: str, standing: Standing, to: JobState, given: Mapping[str, Any]
+) -> int:
+    """The guarded update; gives the number of rows that it changed."""
+    computed = {name: value for name, value in given.items() if isinstance(value, sa.ClauseElement)}
+    plain = {f"new_{name}": value for name, value in given.items() if name not in computed}
+    update = _update(to, tuple(sorted(name for name in given if name not in computed)))
+    if computed:
+        update = update.values(computed)
+    key = {"of_job": job_id, "of_state": standing.state.value, "of_epoch": standing.lease_epoch}
+    return connection.execute(update, key | plain).rowcount
+
+
+@cache
+def _update(to: JobState, names: tuple[str, ...]) -> sa.Update:
+    guarded = _JOBS.update().where(
+        _JOBS.c.id == bindparam("of_job"),
+        _JOBS.c.state == bindparam("of_state"),
+        _JOBS.c.lease_epoch == bindparam("of_epoch"),
+    )
+    given = {name: bindparam(f"new_{name}", type_=_JOBS.c[name].type) for name in names}
+    return guarded.values({"state": to.value, **_follow(to), **given})
+
+
+def _follow(to: JobState) -> dict[str, Any]:
     """The columns that a state brings with it."""
     if to in TERMINAL:
-        return {"finished_at": clock, "lease_expires_at": None}
+        return {"finished_at": NOW, "lease_expires_at": None}
     if to in (JobState.QUEUED, JobState.PAUSED):
-        queued = {"queued_at": clock} if to is JobState.QUEUED else {}
+        queued = {"queued_at": NOW} if to is JobState.QUEUED else {}
         return {"worker_id": None, "lease_expires_at": None, **queued}
     return {"lease_expires_at": None} if to is JobState.LOST else {}
 
 
-def _end_attempt(
-    connection: sa.Connection,
-    clock: sa.ColumnElement[float],
-    job_id: str,
-    attempt: int,
-    reason: str,
-    exit_code: int | None,
-) -> None:
-    table = tables.attempts
-    ended = table.update().where(table.c.job_id == job_id, table.c.attempt == attempt, table.c.ended_at.is_(None))
-    connection.execute(ended.values(ended_at=clock, end_reason=reason, exit_code=exit_code))
+def _end_attempt(connection: sa.Connection, job_id: str, attempt: int, reason: str, exit_code: int | None) -> None:
+    ended = {"of_job": job_id, "of_attempt": attempt, "reason": reason, "code": exit_code}
+    connection.execute(_END_ATTEMPT, ended)
 
 
-def _tell_dependents(connection: sa.Connection, clock: sa.ColumnElement[float], job_id: str, end: JobState) -> None:
+def _tell_dependents(connection: sa.Connection, job_id: str, end: JobState) -> None:
     """Jobs that wait for this one come nearer to their start, or are cancelled, for it can come no more."""
-    jobs, waits = tables.jobs, tables.job_dependencies
-    ids = connection.execute(
-        sa.select(waits.c.job_id).where(waits.c.depends_on == job_id).order_by(waits.c.job_id)
-    ).scalars()
-    for dependent in list(ids):
+    for dependent in list(connection.execute(_DEPENDENTS, {"id": job_id}).scalars()):
         if end is JobState.SUCCEEDED:
-            fewer = jobs.update().where(jobs.c.id == dependent)
-            connection.execute(fewer.values(num_waited_for=jobs.c.num_waited_for - 1))
+            connection.execute(_WAIT_FOR_LESS, {"dependent": dependent})
             continue
+        told = f"job {job_id}, which it waits for, has {_ENDS[end]}"
         change_state(
             connection,
-            clock,
             dependent,
             JobState.CANCELLED,
             cause="dependency",
             actor="system",
-            values={
-                "error_class": "dependency",
-                "error_message": f"job {job_id}, which it waits for, has {_ENDS[end]}",
-            },
+            values={"error_class": "dependency", "error_message": told},
             payload={"depends_on": job_id},
         )
 
@@ -165,8 +193,6 @@ def _tell_dependents(connection: sa.Connection, clock: sa.ColumnElement[float], 
 _ENDS = {JobState.FAILED: "failed", JobState.CANCELLED: "been cancelled"}
 
 
-def _obey(
-    connection: sa.Connection, clock: sa.ColumnElement[float], job_id: str, desired: Desired, actor: str
-) -> JobState | None:
+def _obey(connection: sa.Connection, job_id: str, desired: Desired, actor: str) -> JobState | None:
     to, cause = (JobState.PAUSED, "pause") if desired is Desired.PAUSE else (JobState.CANCELLED, "cancel")
-    return change_state(connection, clock, job_id, to, cause=cause, actor=actor)
+    return change_state(connection, job_id, to, cause=cause, actor=actor)

@@ -14,6 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from mmrl.errors import ConflictError, NotFoundError
 from mmrl.jobs import tables
+from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.ids import new_id
@@ -33,7 +34,7 @@ class Users:
         """The user of this machine's account, made at first use. An admin: whoever holds the database's password, or
         its file, can change any row in it anyway."""
         with self.database.transaction() as connection:
-            return local_user(connection, self.database.clock)
+            return local_user(connection)
 
     def add(self, name: str, *, role: Role, email: str | None = None, oidc: tuple[str, str] | None = None) -> User:
         """A new user. oidc: issuer and subject. Raises ConflictError for a subject that has a user."""
@@ -69,7 +70,7 @@ class Users:
 
     def set_disabled(self, user_id: str, is_disabled: bool) -> User:
         """A disabled user can do nothing; their jobs go on."""
-        return self._change(user_id, disabled_at=self.database.clock if is_disabled else None)
+        return self._change(user_id, disabled_at=NOW if is_disabled else None)
 
     def create_token(
         self, user_id: str, name: str, *, scopes: Iterable[str], expires_at: datetime | None = None
@@ -106,14 +107,13 @@ class Users:
         table = tables.api_tokens
         with self.database.transaction() as connection:
             live = table.update().where(table.c.id == token_id, table.c.revoked_at.is_(None))
-            connection.execute(live.values(revoked_at=self.database.clock))
+            connection.execute(live.values(revoked_at=NOW))
             return _token(connection, token_id)
 
     def authenticate(self, text: str) -> User:
         """The user that a token speaks for, with its scopes. Raises ForbiddenError, which does not tell why: unknown,
         expired, revoked, or of a disabled user."""
         table, users = tables.api_tokens, tables.users
-        clock = self.database.clock
         with self.database.transaction() as connection:
             query = (
                 sa.select(table.c.id, table.c.user_id, table.c.scopes)
@@ -121,14 +121,14 @@ class Users:
                 .where(
                     table.c.sha256 == _hash(text),
                     table.c.revoked_at.is_(None),
-                    sa.or_(table.c.expires_at.is_(None), table.c.expires_at > clock),
+                    sa.or_(table.c.expires_at.is_(None), table.c.expires_at > NOW),
                     users.c.disabled_at.is_(None),
                 )
             )
             row = connection.execute(query).first()
             if row is None:
                 raise ForbiddenError("this token is not valid; ask for a new one")
-            connection.execute(table.update().where(table.c.id == row.id).values(last_used_at=clock))
+            connection.execute(table.update().where(table.c.id == row.id).values(last_used_at=NOW))
             return _read(connection, row.user_id, scopes=frozenset(row.scopes))
 
     def _change(self, user_id: str, **values: Any) -> User:
@@ -138,12 +138,12 @@ class Users:
             return _read(connection, user_id)
 
 
-def local_user(connection: sa.Connection, clock: sa.ColumnElement[float]) -> User:
+def local_user(connection: sa.Connection) -> User:
     """See `Users.local`."""
     name = _account()
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     row = {"id": f"{_LOCAL}:{name}", "oidc_iss": _LOCAL, "oidc_sub": name, "name": name, "role": "admin"}
-    insert = dialect.insert(tables.users).values(row | {"created_at": clock})
+    insert = dialect.insert(tables.users).values(row | {"created_at": NOW})
     connection.execute(insert.on_conflict_do_nothing())
     return _read(connection, row["id"])
 
