@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from mmrl.config.base import ConfigModel
+from mmrl.config.base import ConfigModel, PathText
 
 
 class NoopSettings(ConfigModel):
@@ -20,6 +20,10 @@ class NoopSettings(ConfigModel):
     """Seconds that each step sleeps."""
     start_s: float = Field(0.0, ge=0)
     """Seconds that pass before the first step, as if a model were loaded."""
+    hold_at_step: int | None = Field(None, ge=1)
+    """The step before which the run waits for hold_until."""
+    hold_until: PathText | None = None
+    """A file; the run waits until it is there."""
     metrics_per_step: int = Field(1, ge=0)
     """Metrics that each step writes: noop/value, noop/value_1 …"""
     samples_per_step: int = Field(0, ge=0)

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from mmrl.jobs import tables
-from mmrl.jobs.claims import claim_job
+from mmrl.jobs.claims import claim_job, slots
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
 from mmrl.jobs.ids import new_id
@@ -87,6 +87,17 @@ class Leases(RunIndex):
                 hold_back_s=settings.hold_back_s,
                 job_id=job_id,
             )
+
+    def has_work(self, *, pool: str, cpus: int, num_gpus: int) -> bool:
+        """Whether a job is queued in the pool that so much room holds and that waits for no other job; it may wait for
+        its time, as after a failure."""
+        table = tables.jobs
+        query = sa.select(table.c.id).where(
+            table.c.state == JobState.QUEUED.value, table.c.pool == pool, table.c.num_waited_for == 0
+        )
+        could = sa.and_(slots(table) <= cpus, sa.or_(table.c.backend == "ray", table.c.gpus <= num_gpus))
+        with self.database.reading() as connection:
+            return connection.execute(query.where(could).limit(1)).first() is not None
 
     def beat(self, leases: Iterable[Lease]) -> dict[str, LeaseView]:
         """Extends all the leases in one statement and tells how each stands. The worker's own beat goes along."""

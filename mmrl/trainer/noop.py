@@ -112,12 +112,25 @@ class _Noop:
         with self._stop.between_steps():
             for step in range(first_step, settings.steps + 1):
                 self._fail_if_due(step)
+                self._hold_if_due(step)
                 self._step(step)
-                if self._stop.is_requested and not settings.ignore_sigterm and step < settings.steps:
+                if self._must_stop and step < settings.steps:
                     self._save(step)
                     self._stop.raise_after(step, is_saved=True)
         if settings.exit_code and settings.fail_at_step is None and self._may_fail():
             raise NoopError(settings)
+
+    def _hold_if_due(self, step: int) -> None:
+        """A request to stop ends the wait."""
+        settings = self._settings
+        if step != settings.hold_at_step or settings.hold_until is None:
+            return
+        while not Path(settings.hold_until).exists() and not self._must_stop:
+            time.sleep(_SLICE_S)
+
+    @property
+    def _must_stop(self) -> bool:
+        return self._stop.is_requested and not self._settings.ignore_sigterm
 
     def _fail_if_due(self, step: int) -> None:
         if self._may_fail() and step == self._settings.kill_at_step:
@@ -147,7 +160,7 @@ class _Noop:
         """A step may be long; a request to stop that comes as a file shortens it."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            if self._stop.is_requested and not self._settings.ignore_sigterm:
+            if self._must_stop:
                 return
             time.sleep(min(left, _SLICE_S))
 

@@ -98,6 +98,10 @@ class Launcher(Protocol):
         """Raises LaunchFault. A second start of the same attempt gives the handle of the first."""
         ...
 
+    def look(self, job_id: str, attempt: int, folder: RunFolder) -> Handle | None:
+        """What runs of the attempt on this machine, or on the cluster. Raises Unreachable."""
+        ...
+
     def find(self, attempt: Attempt, folder: RunFolder) -> Handle | None:
         """The attempt as another worker left it; None where nothing of it can be running. Raises Unreachable."""
         ...

@@ -34,7 +34,7 @@ _KEPT_FROM_TRAINERS = ("MMRL_DATABASE_URL",)
 
 class ProcessLauncher:
     def start(self, launch: Launch) -> ProcessHandle:
-        found = self._running(launch.mark, launch.folder)
+        found = self.look(launch.lease.job_id, launch.lease.attempt, launch.folder)
         if found is not None:
             return found
         environment = {name: value for name, value in os.environ.items() if name not in _KEPT_FROM_TRAINERS}
@@ -65,10 +65,11 @@ class ProcessLauncher:
             leader = ProcessIdentity(attempt.pid, attempt.pid_start_time, attempt.boot_id or boot_id())
             handle = ProcessHandle(mark_of(attempt.job_id, attempt.attempt), folder, leader, attempt.pgid, None)
             return None if handle.is_gone() else handle
-        return self._running(mark_of(attempt.job_id, attempt.attempt), folder)
+        return self.look(attempt.job_id, attempt.attempt, folder)
 
-    def _running(self, mark: str, folder: RunFolder) -> ProcessHandle | None:
+    def look(self, job_id: str, attempt: int, folder: RunFolder) -> ProcessHandle | None:
         """What carries the mark on this machine, whoever started it."""
+        mark = mark_of(job_id, attempt)
         found = members(mark)
         if not found:
             return None

@@ -61,8 +61,10 @@ class RayLauncher:
         return RayHandle(self, launch.external_id, launch.mark, launch.folder)
 
     def find(self, attempt: Attempt, folder: RunFolder) -> RayHandle | None:
-        external_id = external_id_of(attempt.job_id, attempt.attempt)
-        handle = RayHandle(self, external_id, mark_of(attempt.job_id, attempt.attempt), folder)
+        return self.look(attempt.job_id, attempt.attempt, folder)
+
+    def look(self, job_id: str, attempt: int, folder: RunFolder) -> RayHandle | None:
+        handle = RayHandle(self, external_id_of(job_id, attempt), mark_of(job_id, attempt), folder)
         if handle.status() is None:
             return None
         return None if handle.is_gone() else handle

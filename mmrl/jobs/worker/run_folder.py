@@ -1,6 +1,7 @@
 """What a worker puts into the run directory of a job before its trainer starts, and what it finds there afterwards.
 
 attempt-2/job/config.yaml   what the trainer reads: the resolved config, secrets only as references
+attempt-2/job/id            the job whose attempt it is
 attempt-2/job/exit          exit code of the trainer, written by the shell that it runs under
 attempt-2/logs/             stdout.log and stderr.log
 """
@@ -61,6 +62,15 @@ class RunFolder:
     def stderr(self) -> Path:
         return self.logs_dir / "stderr.log"
 
+    def is_begun_by(self, job_id: str) -> bool:
+        """Whether a trainer of this very attempt of the job began here before. A database that lost its last second
+        with the power of its machine gives a number a second time."""
+        try:
+            is_own = (self.attempt_dir / "job" / "id").read_text().strip() == job_id
+        except OSError:
+            is_own = False
+        return is_own and layout.was_begun(self.run_dir, self.attempt)
+
     def prepare(self, lease: Lease) -> None:
         """Makes the attempt's folder and gives it the run: from here on no earlier attempt writes a checkpoint.
 
@@ -72,6 +82,7 @@ class RunFolder:
             for folder in (self.config_file.parent, self.logs_dir):
                 folder.mkdir(parents=True, exist_ok=True)
         take_ownership(self.run_dir, AttemptClaim(self.attempt, lease.token), pid=None)
+        write_whole(self.attempt_dir / "job" / "id", f"{lease.job_id}\n".encode())
         write_whole(self.config_file, yaml_text(redact(dict(lease.job.config))).encode())
 
     def resume_word(self, lease: Lease) -> str:

@@ -10,7 +10,7 @@ from mmrl.jobs.records import Lease
 from mmrl.jobs.retry import Failure
 from mmrl.jobs.worker.gpus import GpuProbe
 from mmrl.jobs.worker.indexer import Indexer
-from mmrl.jobs.worker.launcher import Ended, Handle, Launch, Launcher, LaunchFault
+from mmrl.jobs.worker.launcher import Ended, Handle, Launch, Launcher, LaunchFault, Unreachable
 from mmrl.jobs.worker.outcome import Outcome
 from mmrl.jobs.worker.run_folder import RunFolder
 from mmrl.jobs.worker.supervised import Supervised
@@ -28,14 +28,22 @@ def start_job(
 ) -> Supervised:
     """The attempt that the lease is for, started. What stands in its way is how it ended, before it began."""
     folder = RunFolder.of_job(lease.job)
+    launcher = launchers[lease.job.backend]
     handle: Handle | None = None
     failure: Failure | None = None
+    ended: Ended | None = None
     try:
-        folder.prepare(lease)
-        handle = launchers[lease.job.backend].start(_launch(lease, folder, trainer))
+        if folder.is_begun_by(lease.job_id):
+            handle = launcher.look(lease.job_id, lease.attempt, folder)
+            ended = Ended(folder.exit_code(), "it had begun before") if handle is None else None
+        else:
+            folder.prepare(lease)
+            handle = launcher.start(_launch(lease, folder, trainer))
         say(f"{lease.job.name}: attempt {lease.attempt} started, output in {folder.logs_dir}")
     except LaunchFault as fault:
         failure = Failure("launch", str(fault), retryable=fault.is_infrastructure)
+    except Unreachable as error:
+        failure = Failure("launch", str(error))
     except RunFailedError as error:
         failure = Failure("storage", str(error))
     except MmrlError as error:
@@ -48,7 +56,7 @@ def start_job(
         gpus,
         Indexer(leases, folder),
         say,
-        ended=None if failure is None else Ended(None, failure.message),
+        ended=ended if failure is None else Ended(None, failure.message),
         outcome=None if failure is None else Outcome(False, False, None, failure),
     )
 

@@ -229,7 +229,7 @@ class Worker:
             self._confirm_own_lease()
             lease = self.leases.claim(self.options.job_id)
             if lease is None:
-                self._is_idle = not self._runs
+                self._is_idle = self.options.until_idle and not self._runs and not self._has_work()
                 return
             self.telemetry.note_claim()
             run = start_job(
@@ -242,6 +242,10 @@ class Worker:
             )
             self._runs[run.job_id] = run
             self._guarded(run, run.step)
+
+    def _has_work(self) -> bool:
+        options = self.options
+        return self.leases.has_work(pool=options.pool, cpus=options.cpus, num_gpus=len(options.gpus))
 
     def _confirm_own_lease(self) -> None:
         """A worker that was stopped for long beats before it starts anything: it may be taken for dead."""

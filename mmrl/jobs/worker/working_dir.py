@@ -39,9 +39,9 @@ class WorkingDir:
         found = cls(path.absolute(), sum(sizes.values()), len(sizes), excludes)
         if found.num_bytes > max_bytes:
             raise ConfigError(
-                f"--working-dir: {found} is more than the {max_bytes / 1e6:.0f} MB that are sent to a cluster; the largest "
-                f"there: {_largest(path, sizes)}. Give a folder with code alone; data and models belong on storage that the "
-                "cluster reaches"
+                f"--working-dir: {found} is more than the {max_bytes / 1e6:.0f} MB that are sent to a cluster; the "
+                f"largest there: {_largest(path, sizes)}. Give a folder with code alone; data and models belong on "
+                "storage that the cluster reaches"
             )
         return found
 
