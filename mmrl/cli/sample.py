@@ -23,6 +23,10 @@ LimitOption = Annotated[
 ]
 TokensOption = Annotated[bool, typer.Option("--tokens", help="With --json: token ids and log-probabilities too.")]
 
+StepsOption = Annotated[
+    str, typer.Option(metavar="N,N,…", help="Steps whose samples were kept; best and last are those of checkpoints.")
+]
+
 DEFAULT_LIMIT = 5
 
 
@@ -75,6 +79,33 @@ def show_samples(
     sample_text.print_groups(reader, shown, num_groups=total)
     if len(shown) < len(groups):
         note(f"{len(shown)} of {len(groups)} groups; all with --limit {len(groups)}, one with --group N")
+
+
+@app.command("compare")
+def compare_samples(
+    run: RunArgument,
+    steps: StepsOption,
+    split: SplitOption = "eval",
+    group: GroupOption = None,
+    limit: LimitOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the same prompts at several steps side by side, such as --steps 0,100,best; without torch."""
+    from mmrl.cli import sample_compare
+    from mmrl.cli.output import note, print_json
+    from mmrl.runs.layout import resolve_run
+    from mmrl.runs.reader import RunReader
+
+    reader = RunReader(resolve_run(run))
+    compared = sample_compare.compare_steps(reader, steps, split=split or "eval")
+    rows = compared.rows if group is None else compared.rows[group : group + 1]
+    if json:
+        print_json(sample_compare.as_json(reader, compared, rows[:limit]))
+        return
+    shown = rows[: limit or DEFAULT_LIMIT]
+    sample_compare.print_comparison(reader, compared, shown)
+    if len(shown) < len(rows):
+        note(f"{len(shown)} of {len(rows)} prompts; all with --limit {len(rows)}, one with --group N")
 
 
 def _pick(groups: Sequence[GroupRecord], number: int) -> GroupRecord:

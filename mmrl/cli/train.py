@@ -15,6 +15,7 @@ from mmrl.cli.arguments import (
     ResumeOption,
 )
 from mmrl.cli.failures import run_under_way
+from mmrl.cli.forking import FromOption, load_fork
 from mmrl.cli.logs import VerboseOption
 from mmrl.cli.output import JsonOption, note, print_json, print_table
 from mmrl.errors import EXIT_RUN_FAILED, ConfigError
@@ -30,6 +31,7 @@ def train(
     run_dir: OptionalRunDirOption = None,
     resume: ResumeOption = "auto",
     replay: ReplayOption = None,
+    begin: FromOption = None,
     verbose: VerboseOption = 0,
     json: JsonOption = False,
 ) -> None:
@@ -42,6 +44,9 @@ def train(
     if replay is not None:
         replay_and_tell(replay, [word for word in (config, *(overrides or ())) if word is not None], json=json)
         return
+    if begin is not None:
+        fork_and_tell(begin, config, overrides or [], run_dir, json=json)
+        return
     from mmrl.config import load_config
     from mmrl.runs.mirror import is_address
 
@@ -50,6 +55,21 @@ def train(
         raise ConfigError(f"mmrl train: {missing} is missing; give CONFIG --run-dir DIR, or --replay FILE")
     where = run_dir if is_address(run_dir) else Path(run_dir).expanduser()
     train_and_tell(load_config(Path(config), overrides or ()), where, resume=resume, json=json)
+
+
+def fork_and_tell(begin: str, config: str | None, overrides: list[str], run_dir: str | None, *, json: bool) -> None:
+    """Train from another run's checkpoint in a new run directory, and tell what was changed."""
+    from mmrl.runs.layout import is_run
+    from mmrl.runs.mirror import is_address
+
+    if run_dir is None:
+        raise ConfigError("mmrl train --from: --run-dir DIR is missing, which names the folder of the new run")
+    fork = load_fork(begin, config, overrides)
+    for line in fork.lines:
+        note(line)
+    where = run_dir if is_address(run_dir) else Path(run_dir).expanduser()
+    is_begun = not is_address(run_dir) and is_run(Path(where))
+    train_and_tell(fork.loaded, where, resume="auto" if is_begun else str(fork.checkpoint), json=json)
 
 
 def train_and_tell(loaded: LoadedConfig, run_dir: Path | str, *, resume: str, json: bool) -> None:
@@ -71,6 +91,11 @@ def _train(loaded: LoadedConfig, run_dir: Path | str, resume: str) -> TrainResul
         from mmrl.trainer.noop import run_noop
 
         return run_noop(loaded.of(NoopConfig), run_dir=run_dir, resume=resume)
+    if loaded.config.kind == "evaluate":
+        from mmrl.config.evaluate import EvaluateConfig
+        from mmrl.trainer.evaluation_run import run_evaluate
+
+        return run_evaluate(loaded.of(EvaluateConfig), run_dir=run_dir, resume=resume)
     from mmrl.trainer import train
 
     return train(loaded.run_config, run_dir=run_dir, resume=resume)

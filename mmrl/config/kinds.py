@@ -9,10 +9,11 @@ from mmrl.config.nodes import MapNode, Node, Scalar
 from mmrl.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mmrl.config.evaluate import EvaluateConfig
     from mmrl.config.noop import NoopConfig
     from mmrl.config.run import RunConfig
 
-    AnyConfig = RunConfig | NoopConfig
+    AnyConfig = RunConfig | NoopConfig | EvaluateConfig
 
 
 def config_class(root: Node | None) -> type[ConfigModel]:
@@ -22,16 +23,21 @@ def config_class(root: Node | None) -> type[ConfigModel]:
         from mmrl.config.noop import NoopConfig
 
         return NoopConfig
+    if isinstance(kind, Scalar) and kind.value == "evaluate":
+        from mmrl.config.evaluate import EvaluateConfig
+
+        return EvaluateConfig
     from mmrl.config.run import RunConfig
 
     return RunConfig
 
 
 def config_classes() -> tuple[type[ConfigModel], ...]:
+    from mmrl.config.evaluate import EvaluateConfig
     from mmrl.config.noop import NoopConfig
     from mmrl.config.run import RunConfig
 
-    return (RunConfig, NoopConfig)
+    return (RunConfig, NoopConfig, EvaluateConfig)
 
 
 def all_kinds() -> tuple[str, ...]:

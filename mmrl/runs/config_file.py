@@ -13,7 +13,7 @@ from ruamel.yaml.error import YAMLError
 
 from mmrl.errors import DataError
 
-IDENTITY = ("name", "kind", "seed", "model.path", "data.train", "algorithm.type")
+IDENTITY = ("name", "kind", "seed", "model.path", "model.lora.rank", "data.train", "algorithm.type")
 """Settings that the attempts of one run share."""
 
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mmrl.config import RunConfig, plain_config
+from mmrl.config import plain_config
 from mmrl.runs.records import StateName
+
+if TYPE_CHECKING:
+    from mmrl.config.kinds import AnyConfig
 
 
 class Tracker(Protocol):
@@ -33,7 +36,7 @@ class Trackers:
         self._warn = warn
 
     @classmethod
-    def start(cls, names: Sequence[str], *, run_dir: Path, config: RunConfig, warn: Callable[[str], None]) -> Trackers:
+    def start(cls, names: Sequence[str], *, run_dir: Path, config: AnyConfig, warn: Callable[[str], None]) -> Trackers:
         """Starts the trackers that `config.track` names; `warn` is told once of each that fails."""
         settings = plain_config(config)
         trackers = cls({}, warn)

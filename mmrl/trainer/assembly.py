@@ -13,6 +13,7 @@ from mmrl.config import RunConfig
 from mmrl.data.images import ImageStore
 from mmrl.data.stream import PromptStream
 from mmrl.engines.base import Sampler
+from mmrl.errors import DataError
 from mmrl.models.fingerprint import model_fingerprint
 from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
@@ -60,7 +61,7 @@ def build_online_loop(
         source = _engine_source(config, store, point, recorder, executor)
         check_room_of_run(config, source.policy, recorder.writer.run_dir, warn=recorder.warn)
         train, held_out = _fitted(config, source.policy.prompts, data, recorder)
-        prompts = _stream(config, train.kept, config.rollout.prompts_per_step, point)
+        prompts = _stream(config, train.kept, config.rollout.prompts_per_step, point, say=recorder.say)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         if point is None:
             announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
@@ -122,7 +123,7 @@ def build_offline_loop(
         train, held_out = _fitted(config, source.policy.prompts, data, recorder)
         sketches = AnswerBatches(SketchMaker(source.policy.prompts))
         train = replace(train, kept=fit_answers(config, train.kept, sketches, what="data.train", say=recorder.say))
-        prompts = _stream(config, train.kept, config.sft.batch_size, point)
+        prompts = _stream(config, train.kept, config.sft.batch_size, point, say=recorder.say)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         if point is None:
             announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
@@ -196,11 +197,28 @@ def _fitted(
     return train, held_out
 
 
-def _stream(config: RunConfig, samples: Sequence[Sample], batch_size: int, point: ResumePoint | None) -> PromptStream:
+def _stream(
+    config: RunConfig,
+    samples: Sequence[Sample],
+    batch_size: int,
+    point: ResumePoint | None,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+) -> PromptStream:
     stream = PromptStream(samples, batch_size=batch_size, seed=config.seed, shuffle=config.data.shuffle)
     if point is not None:
-        stream.restore(point.state["prompts"])
+        _go_on(stream, point, say)
     return stream
+
+
+def _go_on(stream: PromptStream, point: ResumePoint, say: Callable[[str], None]) -> None:
+    """The stream where the checkpoint left it. A fork on other data, or in another order, takes it from the begin."""
+    try:
+        stream.restore(point.state["prompts"])
+    except DataError as error:
+        if not point.is_fork:
+            raise
+        say(f"fork: the data is taken from its begin: {error}")
 
 
 def _evaluator(

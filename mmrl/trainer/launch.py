@@ -21,10 +21,11 @@ from mmrl.runs.writer import RunWriter
 from mmrl.trainer.assembly import build_offline_loop, build_online_loop
 from mmrl.trainer.assembly_offline import build_preference_loop, build_reward_model_loop
 from mmrl.trainer.ending import TrainResult, ending, last_values
+from mmrl.trainer.forking import note_fork
 from mmrl.trainer.loop import Loop
 from mmrl.trainer.preflight import check_rewards
 from mmrl.trainer.recorder import Recorder
-from mmrl.trainer.resume import ResumePoint, named_checkpoint, newest_whole_checkpoint, settle
+from mmrl.trainer.resume import ResumePoint, fork_point, named_checkpoint, newest_whole_checkpoint, settle
 from mmrl.trainer.run_data import check_data, load_data
 
 
@@ -40,7 +41,8 @@ def train(
 
     run_dir: a folder, or the address of one in an object store (`mmrl.runs.mirror`).
     resume: "auto" goes on from the newest whole checkpoint of a run directory of the same config, "never" takes only a
-    new folder, and the path of a checkpoint goes on from that one.
+    new folder, and the path of a checkpoint goes on from that one; in a new folder it may be that of another run, of
+    which this one is a fork then.
     `reward_functions` are added to the config's rewards with weight 1.
     Raises ConfigError, DataError, ModelError before the run begins, RunFailedError once it has.
     """
@@ -75,6 +77,9 @@ def _train(
     stop = StopRequest(writer.attempt_dir)
     with ending(writer, progress, stop=stop, trackers=trackers):
         point = named or newest_whole_checkpoint(writer.run_dir, say=recorder.warn)
+        point = point or fork_point(writer.run_dir, config_yaml=text)
+        if point is not None and point.is_fork:
+            note_fork(writer.run_dir, point, say=recorder.say)
         first_step = 1 if point is None else point.step + 1
         recorder.say(_opening(config, writer, point))
         build = _BUILDERS[config.kind]

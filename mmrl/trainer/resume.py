@@ -6,7 +6,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +15,30 @@ from mmrl.engines.shard_checkpoint import read_states
 from mmrl.errors import ConflictError, DataError, ModelError, NotFoundError
 from mmrl.models.fingerprint import fingerprint_difference
 from mmrl.runs import layout
-from mmrl.runs.config_file import identity_conflict
+from mmrl.runs.config_file import changed_settings, identity_conflict
+from mmrl.runs.forks import read_fork
 from mmrl.runs.reader import RunReader
 from mmrl.trainer.checkpoint_folder import find_fault
 from mmrl.trainer.state import Stateful
 
 Say = Callable[[str], None]
 
+_MAY_CHANGE = ("name", "seed", "data.train", "algorithm.type")
+"""Settings of a run's identity that a fork may have otherwise."""
+
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """A whole checkpoint to go on from. state: place in the data, best metric and the model of the run's begin."""
+    """A whole checkpoint to go on from. state: place in the data, best metric and the model of the run's begin.
+
+    changes: setting -> value there and value here, where it is of another run and this one a fork of that.
+    """
 
     folder: Path
     step: int
     state: dict[str, Any]
+    is_fork: bool = False
+    changes: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
 
     @property
     def model_folder(self) -> Path:
@@ -57,6 +66,9 @@ class ResumePoint:
         """
         saved = read_states(self.folder, without=elsewhere)
         for name, part in parts.items():
+            if name not in saved and self.is_fork:
+                say(f"fork: checkpoint {self.folder.name} has no state of '{name}', which begins anew")
+                continue
             if name not in saved:
                 raise ModelError(
                     f"checkpoint {self.folder.name} has no state of '{name}' (it has {', '.join(sorted(saved))}); "
@@ -104,10 +116,38 @@ def named_checkpoint(path: Path, run_dir: Path, *, config_yaml: str) -> ResumePo
                 f"--resume: {folder} is a checkpoint of another run than {run_dir}, which holds a run already; name "
                 "one of its own checkpoints, or a new folder"
             )
-        conflict = identity_conflict((folder / layout.CONFIG_FILE).read_text(), config_yaml, except_for=("name",))
-        if conflict is not None:
-            raise ConflictError(f"--resume: {folder} is of another config: {conflict}; name a checkpoint of this one")
+        return _fork(folder, config_yaml)
     return _point(folder)
+
+
+def fork_point(run_dir: Path, *, config_yaml: str) -> ResumePoint | None:
+    """Where a fork goes on from that has no checkpoint of its own yet; None for a run that is no fork.
+
+    Raises NotFoundError where the checkpoint that it began at is gone.
+    """
+    fork = read_fork(run_dir)
+    if fork is None:
+        return None
+    folder = Path(fork["checkpoint"])
+    if not folder.is_dir():
+        raise NotFoundError(
+            f"{run_dir} is a fork of {folder}, which is gone, and has no whole checkpoint of its own; pin checkpoints "
+            "that others begin at (`mmrl checkpoint pin`), and begin again from another one"
+        )
+    return _fork(folder, config_yaml)
+
+
+def _fork(folder: Path, config_yaml: str) -> ResumePoint:
+    """A checkpoint of another run. Raises ConflictError where its states are of another model, or kind of training."""
+    theirs = (folder / layout.CONFIG_FILE).read_text()
+    conflict = identity_conflict(theirs, config_yaml, except_for=_MAY_CHANGE)
+    if conflict is not None:
+        raise ConflictError(
+            f"checkpoint {folder} cannot be forked with this config: {conflict}. To begin from its weights alone, set "
+            f"model.path: {folder / MODEL_FOLDER}"
+        )
+    changes = {key: values for key, values in changed_settings(theirs, config_yaml).items() if key != "name"}
+    return replace(_point(folder), is_fork=True, changes=changes)
 
 
 def _went_elsewhere(run_dir: Path, *, step: int | None) -> bool:
