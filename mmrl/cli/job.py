@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from mmrl.cli.arguments import ConfigArgument, DryRunOption, OverridesArgument
 from mmrl.cli.output import JsonOption, note, print_json
 
 if TYPE_CHECKING:
+    from mmrl.cli.job_follow import Stream
     from mmrl.jobs.jobs import Jobs
     from mmrl.jobs.records import Job
 
@@ -201,15 +203,16 @@ def logs(
     tail: Annotated[int | None, typer.Option(min=0, show_default=False, help="Only so many last lines.")] = None,
 ) -> None:
     """Print what a job's run writes: progress and warnings."""
-    from mmrl.cli.job_follow import exit_code_of, follow_log, print_log
+    from mmrl.cli.job_follow import Follower, exit_code_of, print_log
 
     with open_jobs() as jobs:
         found = jobs.get(job)
+        stream: Stream = "stdout" if stdout else "stderr"
         if not follow:
-            print_log(found, stream="stdout" if stdout else "stderr", attempt=attempt, tail=tail)
+            print_log(found, stream=stream, attempt=attempt, tail=tail)
             return
         poll_s = min(jobs.database.settings.poll_s, 1.0)
-        ended = follow_log(jobs, found.id, stream="stdout" if stdout else "stderr", poll_s=poll_s, tail=tail)
+        ended = Follower(jobs, found.id, out=sys.stdout, poll_s=poll_s, stream=stream, tail=tail).run()
     note(f"{ended.name}: {ended.state}")
     raise typer.Exit(exit_code_of([ended]))
 

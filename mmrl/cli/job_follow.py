@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TextIO
 
 from mmrl.errors import EXIT_OK, EXIT_RUN_CANCELLED, EXIT_RUN_FAILED, MmrlError, NotFoundError
 from mmrl.jobs.jobs import Jobs
@@ -76,24 +76,47 @@ def print_log(job: Job, *, stream: Stream, attempt: int | None, tail: int | None
     paths = log_files(job, stream=stream, attempt=attempt)
     for path in paths if tail is None else paths[-1:]:
         for text in _texts(path, [0 if tail is None else _last_lines(path, tail)]):
-            _write(text)
+            _write(text, sys.stdout)
 
 
-def follow_log(jobs: Jobs, job_id: str, *, stream: Stream, poll_s: float, tail: int | None) -> Job:
-    """Prints the logs as they grow, over all attempts, until the job has ended. Returns it as it ended."""
-    places: dict[Path, list[int]] = {}
-    is_first = True
-    while True:
-        job = jobs.get(job_id)
-        for path in log_files(job, stream=stream):
-            if path not in places:
-                places[path] = [_last_lines(path, tail) if is_first and tail is not None else 0]
-            for text in _texts(path, places[path]):
-                _write(text)
-        is_first = False
-        if job.is_terminal:
-            return job
-        time.sleep(poll_s)
+class Follower:
+    """Prints the logs of a job as they grow, over all attempts. out: where; tail: begin with so many last lines."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        job_id: str,
+        *,
+        out: TextIO,
+        poll_s: float,
+        stream: Stream = "stderr",
+        tail: int | None = None,
+    ) -> None:
+        self._jobs = jobs
+        self._job_id = job_id
+        self._out = out
+        self._poll_s = poll_s
+        self._stream: Stream = stream
+        self._tail = tail
+        self._places: dict[Path, list[int]] = {}
+
+    def run(self, until: Callable[[], bool] = lambda: False) -> Job:
+        """Until the job has ended, or `until` says so. Returns it as it stands then. May be called again."""
+        while True:
+            is_over = until()
+            job = self._jobs.get(self._job_id)
+            self._print_new(job)
+            if job.is_terminal or is_over:
+                return job
+            time.sleep(self._poll_s)
+
+    def _print_new(self, job: Job) -> None:
+        for path in log_files(job, stream=self._stream):
+            if path not in self._places:
+                self._places[path] = [0 if self._tail is None else _last_lines(path, self._tail)]
+            for text in _texts(path, self._places[path]):
+                _write(text, self._out)
+        self._tail = None
 
 
 def _texts(path: Path, place: list[int]) -> Iterator[str]:
@@ -131,9 +154,9 @@ def _last_lines(path: Path, tail: int) -> int:
     return len(data) - sum(map(len, data.splitlines(keepends=True)[-tail:] if tail else []))
 
 
-def _write(text: str) -> None:
+def _write(text: str, out: TextIO) -> None:
     """Logs come from models and users too: what a terminal might obey is printed as escapes, but for line ends."""
     from mmrl.runs.inert import inert
 
-    sys.stdout.write(inert(text))
-    sys.stdout.flush()
+    out.write(inert(text))
+    out.flush()

@@ -83,7 +83,7 @@ def is_run(path: Path) -> bool:
 
 def resolve_run(text: str) -> Path:
     """The run directory that a user named: a path, the name of a folder under `home()/runs`, or a config's name where
-    one folder alone is `NAME-date-time`.
+    one folder alone is `NAME-date-time`, or NAME and the end of a job's id.
 
     Raises NotFoundError that names the nearest runs.
     """
@@ -94,7 +94,8 @@ def resolve_run(text: str) -> Path:
             return candidate
     if path.exists():
         raise NotFoundError(f"{path} is not a run: it holds no attempt-1 folder; give a run directory or a run's name")
-    dated = [name for name in run_names() if re.fullmatch(re.escape(text) + r"-\d{8}-\d{6}(-\d+)?", name)]
+    own = re.compile(re.escape(text) + r"-(\d{8}-\d{6}(-\d+)?|[0-9a-f]{8})")
+    dated = [name for name in run_names() if own.fullmatch(name)]
     if len(dated) == 1:
         return home() / "runs" / dated[0]
     if dated:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -76,13 +75,6 @@ def test_train_can_be_told_to_start_afresh_and_to_print_json(
     assert trainer.calls[0]["resume"] == "never"
     expected = {"run_dir": str(tmp_path / "r"), "steps": 3, "metrics": {"reward/mean": 0.5}}
     assert json.loads(capsys.readouterr().out) == expected
-
-
-def test_run_takes_a_new_folder_named_after_the_run(trainer: FakeTrainer, tmp_path: Path) -> None:
-    assert main(["run", str(write_config(tmp_path)), "name=my run/1"]) == 0
-    (call,) = trainer.calls
-    assert call["run_dir"].parent == tmp_path / "home" / "runs"
-    assert re.fullmatch(r"my-run-1-\d{8}-\d{6}", call["run_dir"].name)
 
 
 @pytest.mark.parametrize(
