@@ -46,7 +46,7 @@ def attend(
         return key.attend(query, query.shape[-1] ** -0.5 if scaling is None else scaling), None
     if segment_lengths is not None:
         parts = zip(*(each.split(list(segment_lengths), dim=2) for each in (query, key, value)), strict=True)
-        own = [attend(module, *part, None, scaling=scaling, dropout=dropout)[0] for part in parts]
+        own = [attend(module, q, k, v, None, scaling=scaling, dropout=dropout)[0] for q, k, v in parts]
         return torch.cat(own, dim=1), None
     num_queries, num_keys = query.shape[2], key.shape[2]
     groups = query.shape[1] // key.shape[1]
