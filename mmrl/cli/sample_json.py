@@ -60,6 +60,7 @@ def _group(reader: RunReader, group: GroupRecord, *, with_tokens: bool) -> dict[
         "meta": group.meta,
         "images": [{**asdict(image), "path": _inside(reader, reader.image(image.sha256))} for image in group.images],
         "responses": [_response(response, with_tokens=with_tokens) for response in group.by_reward],
+        "greedy": None if group.greedy is None else _response(group.greedy, with_tokens=False),
     }
 
 

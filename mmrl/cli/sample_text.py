@@ -68,7 +68,10 @@ def print_groups(reader: RunReader, groups: Sequence[GroupRecord], *, num_groups
         _write_prompt(page, reader, group)
         for response in group.by_reward:
             page.write("")
-            _write_response(page, response)
+            _write_response(page, response, name=f"#{response.sample_idx}")
+        if group.greedy is not None:
+            page.write("")
+            _write_response(page, group.greedy, name="greedy, which the others are compared with:")
 
 
 class _Page:
@@ -102,12 +105,12 @@ def _write_prompt(page: _Page, reader: RunReader, group: GroupRecord) -> None:
         page.write(f"answer: {inert(group.answer)}")
 
 
-def _write_response(page: _Page, response: ResponseRecord) -> None:
+def _write_response(page: _Page, response: ResponseRecord, *, name: str) -> None:
     facts = [f"reward {_number(response.reward)}"]
     if response.advantage is not None:
         facts.append(f"advantage {response.advantage:+.3f}")
     facts += [_count(response.length, "token"), "cut at the limit" if response.is_truncated else response.finish_reason]
-    page.write(f"#{response.sample_idx}  {', '.join(facts)}", indent=2, style="green")
+    page.write(f"{name}  {', '.join(facts)}", indent=2, style="green")
     for part in response.parts:
         page.write(_part(part), indent=4, style="red" if part.error else "dim")
     if response.text is not None:

@@ -16,6 +16,8 @@ from mmrl.data.images import ImageStore
 from mmrl.engines.passes import values_without_gradient
 from mmrl.engines.updates import Updates
 from mmrl.errors import ModelError
+from mmrl.models.flops import step_flops
+from mmrl.models.lockstep import everyones
 from mmrl.models.policy import PolicyModel, load_policy
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.value_model import ValueModel
@@ -55,8 +57,14 @@ class HfCritic:
 
     @logged_call
     def train_step(self, batch: GroupBatch, objective: ValueObjective | None = None) -> dict[str, float]:
-        """One optimiser step over `batch`, which has values and returns; see `Updates.update`."""
-        return self._updates.update(batch, objective or self.objective(batch))
+        """One optimiser step over `batch`, which has values and returns; see `Updates.update`. `flops` of all ranks as
+        in `step_flops`."""
+        metrics = self._updates.update(batch, objective or self.objective(batch))
+        mine = 0.0
+        if batch.num_sampled_tokens:
+            head_size = self.model.head.weight.numel()
+            mine = step_flops(self.model.body, batch, path=self._train.path, head_size=head_size)
+        return metrics | {"flops": sum(everyones(self.model.lockstep, mine))}
 
     def objective(self, batch: GroupBatch) -> ValueObjective:
         """What the optimiser step over `batch` minimises."""

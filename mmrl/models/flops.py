@@ -42,17 +42,20 @@ def forward_flops(
     response_lengths: Sequence[int],
     *,
     path: ForwardPath = "prefix",
+    head_size: int | None = None,
 ) -> Flops:
     """Of the forward pass of a group batch, or of sampling it token by token, which does the same products.
 
     path: `prefix` forwards every prompt and every different image once, `plain` with each response, `packed` every
-    prompt with each response and every different image once.
+    prompt with each response and every different image once. head_size: weights of the head, where it is another than
+    the model's own over the vocabulary.
     """
     is_plain = path != "prefix"
     if is_plain:
         prompts, prompt_of_row = [prompts[index] for index in prompt_of_row], range(len(prompt_of_row))
     vision = _vision_flops(policy, prompts, share_images=path != "plain")
-    return replace(vision, language=_language_flops(policy, prompts, prompt_of_row, response_lengths, is_plain))
+    head = policy.family.head(policy.hf).weight.numel() if head_size is None else head_size
+    return replace(vision, language=_language_flops(policy, prompts, prompt_of_row, response_lengths, is_plain, head))
 
 
 def step_flops(
@@ -61,6 +64,7 @@ def step_flops(
     *,
     path: ForwardPath = "prefix",
     forwarded_before: Sequence[PreparedPrompt] = (),
+    head_size: int | None = None,
 ) -> float:
     """Of forward and backward pass of a batch, with what is frozen left out of the backward pass.
 
@@ -70,7 +74,12 @@ def step_flops(
     forwarded_before: prompts whose forward pass was kept from sampling, which does not count here again.
     """
     forward = forward_flops(
-        policy, batch.prompts, batch.prompt_of_row.tolist(), batch.response_lengths.tolist(), path=path
+        policy,
+        batch.prompts,
+        batch.prompt_of_row.tolist(),
+        batch.response_lengths.tolist(),
+        path=path,
+        head_size=head_size,
     )
     parts = policy.family.parts(policy.hf)
     trains = {part: any(_is_trained(module) for module in modules) for part, modules in parts.items()}
@@ -98,6 +107,7 @@ def _language_flops(
     prompt_of_row: Iterable[int],
     lengths: Sequence[int],
     is_plain: bool,
+    head_size: int,
 ) -> float:
     """Each prompt's tokens once; of a response all tokens but the last are inputs, and all are predicted."""
     config = policy.hf.config.get_text_config()
@@ -113,8 +123,7 @@ def _language_flops(
         num_predicted += num_inputs
         num_keys = len(prompts[prompt]) + num_inputs
         pairs += num_inputs * num_keys + (len(prompts[prompt]) * num_inputs if is_plain else 0)
-    head = policy.family.head(policy.hf).weight.numel()
-    return 2.0 * (num_tokens * _linear_size(layers) + num_predicted * head) + 4.0 * len(layers) * width * pairs
+    return 2.0 * (num_tokens * _linear_size(layers) + num_predicted * head_size) + 4.0 * len(layers) * width * pairs
 
 
 def _vision_flops(policy: PolicyModel, prompts: Sequence[PreparedPrompt], *, share_images: bool) -> Flops:

@@ -67,6 +67,7 @@ def _group(rows: list[dict[str, Any]]) -> GroupRecord:
         prompt=None if first["messages"] is None else messages_from_json(json.loads(first["messages"])),
         answer=first["answer"],
         meta=None if first["meta"] is None else json.loads(first["meta"]),
+        greedy=None if first.get("greedy") is None else _response(first["greedy"]),
     )
 
 
@@ -83,7 +84,7 @@ def _response(row: dict[str, Any]) -> ResponseRecord:
         policy_version=row["policy_version"],
         reward=row["reward_total"],
         parts=tuple(map(_part, row["reward_parts"])),
-        advantage=row["advantage"],
+        advantage=row.get("advantage"),
         length=row["length"],
         finish_reason=row["finish_reason"],
         turns=row["turns"],

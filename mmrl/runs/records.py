@@ -57,6 +57,7 @@ class GroupRecord:
     prompt, answer, meta: None where only the numbers were kept (`kept_because` is None then).
     reward_mean, reward_std: over the rewards that are there; the deviation is the unbiased one, None under two.
     kept_rate: share of the step's groups that were kept in full.
+    greedy: the response that the group was compared with, where the algorithm does that; none of `responses`.
     """
 
     attempt: int
@@ -72,6 +73,7 @@ class GroupRecord:
     prompt: tuple[Message, ...] | None = None
     answer: str | None = None
     meta: Mapping[str, Any] | None = None
+    greedy: ResponseRecord | None = None
 
     @property
     def images(self) -> tuple[ImageRef, ...]:

@@ -17,12 +17,42 @@ from mmrl.data.serialise import messages_to_json
 from mmrl.runs.disk import plain
 from mmrl.runs.recording import Selection
 from mmrl.runs.records import TokenRecord
-from mmrl.types import RewardPart, Rollout, ScoredGroup
+from mmrl.types import RewardPart, RewardResult, Rollout, ScoredGroup
 
 SCHEMA_VERSION = 1
 ROWS_PER_ROW_GROUP = 64
 
 _FLOATS = pa.list_(pa.float32())
+
+_PARTS = pa.list_(
+    pa.struct(
+        [
+            ("name", pa.string()),
+            ("value", pa.float64()),
+            ("weight", pa.float64()),
+            ("extracted", pa.string()),
+            ("explanation", pa.string()),
+            ("error", pa.string()),
+            ("ms", pa.float64()),
+            ("scaled", pa.float64()),
+            ("vetoes", pa.bool_()),
+            ("extras", pa.string()),
+        ]
+    )
+)
+_GREEDY = pa.struct(
+    [
+        ("policy_version", pa.int64()),
+        ("sample_idx", pa.int32()),
+        ("seed", pa.uint64()),
+        ("response", pa.string()),
+        ("reward_total", pa.float64()),
+        ("reward_parts", _PARTS),
+        ("length", pa.int32()),
+        ("finish_reason", pa.string()),
+        ("turns", pa.int32()),
+    ]
+)
 
 SCHEMA = pa.schema(
     [
@@ -43,28 +73,11 @@ SCHEMA = pa.schema(
         ("meta", pa.string()),
         ("response", pa.string()),
         ("reward_total", pa.float64()),
-        (
-            "reward_parts",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("name", pa.string()),
-                        ("value", pa.float64()),
-                        ("weight", pa.float64()),
-                        ("extracted", pa.string()),
-                        ("explanation", pa.string()),
-                        ("error", pa.string()),
-                        ("ms", pa.float64()),
-                        ("scaled", pa.float64()),
-                        ("vetoes", pa.bool_()),
-                        ("extras", pa.string()),
-                    ]
-                )
-            ),
-        ),
+        ("reward_parts", _PARTS),
         ("advantage", pa.float64()),
         ("group_mean", pa.float64()),
         ("group_std", pa.float64()),
+        ("greedy", _GREEDY),
         ("length", pa.int32()),
         ("finish_reason", pa.string()),
         ("turns", pa.int32()),
@@ -133,6 +146,7 @@ def _group_columns(group: ScoredGroup, *, reason: str | None) -> dict[str, Any]:
         "kept_because": reason,
         "group_mean": statistics.fmean(totals) if totals else None,
         "group_std": statistics.stdev(totals) if len(totals) > 1 else None,
+        "greedy": _greedy_column(group, full=reason is not None),
     }
     if reason is not None:
         columns |= {
@@ -144,16 +158,29 @@ def _group_columns(group: ScoredGroup, *, reason: str | None) -> dict[str, Any]:
     return columns
 
 
+def _greedy_column(group: ScoredGroup, *, full: bool) -> dict[str, Any] | None:
+    """The response that the group is compared with, beside its own: none of them, and never learned from."""
+    if group.group.greedy is None or group.greedy_reward is None:
+        return None
+    text = _text(group.group.greedy.text) if full else None
+    return {**_numbers(group.group.greedy, group.greedy_reward, full=full), "response": text}
+
+
 def _response_columns(group: ScoredGroup, number: int, *, full: bool) -> dict[str, Any]:
     """What every response keeps: numbers, and why a reward failed."""
-    rollout, reward = group.group.rollouts[number], group.rewards[number]
+    return {
+        **_numbers(group.group.rollouts[number], group.rewards[number], full=full),
+        "advantage": None if group.advantages is None else _finite(group.advantages[number]),
+    }
+
+
+def _numbers(rollout: Rollout, reward: RewardResult, *, full: bool) -> dict[str, Any]:
     return {
         "policy_version": rollout.policy_version,
         "sample_idx": rollout.index,
         "seed": rollout.seed % 2**64,
         "reward_total": _finite(reward.total),
         "reward_parts": [_part(part, full=full) for part in reward.parts],
-        "advantage": None if group.advantages is None else _finite(group.advantages[number]),
         "length": len(rollout.token_ids),
         "finish_reason": rollout.finish_reason,
         "turns": rollout.turns,

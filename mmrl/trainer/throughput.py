@@ -46,9 +46,12 @@ def throughput_metrics(actor: Actor, stats: RolloutStats | None, recorder: Recor
 
 
 def update_throughput(actor: Actor, recorder: Recorder) -> dict[str, float]:
-    """`perf/update_mfu` of the step's optimiser steps together; nothing where there was none."""
-    seconds = recorder.seconds("update_actor")
-    flops = recorder.current("actor/flops").get("actor/flops")
-    if not seconds or flops is None:
-        return {}
-    return {"perf/update_mfu": flops / seconds / actor.peak_flops_per_s}
+    """`perf/update_mfu` of the step's optimiser steps together, and `perf/critic_mfu` of those of a critic, which works
+    where the actor does; nothing where there was none."""
+    values: dict[str, float] = {}
+    for learner, name in (("actor", "perf/update_mfu"), ("critic", "perf/critic_mfu")):
+        seconds = recorder.seconds(f"update_{learner}")
+        flops = recorder.current(f"{learner}/flops").get(f"{learner}/flops")
+        if seconds and flops is not None:
+            values[name] = flops / seconds / actor.peak_flops_per_s
+    return values

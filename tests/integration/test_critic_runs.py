@@ -72,6 +72,8 @@ def test_ppo_leaves_the_numbers_of_its_critic(home: Path, model: Path):
     for values in values_of(result.run_dir):
         assert {"timing_s/values", "timing_s/update_critic", "critic/loss", "critic/value_mean"} <= values.keys()
         assert values["sync/logprob_gap_max"] < 1e-3
+        assert values["critic/flops"] > 0
+        assert 0 < values["perf/critic_mfu"] < 1
     assert "critic/explained_variance" in values_of(result.run_dir)[-1]
 
 
@@ -120,6 +122,10 @@ def test_remax_scores_a_greedy_response_and_does_not_learn_from_it(home: Path, m
     assert values["response/num_sequences"] == 8
     for group in RunReader(result.run_dir).sample_groups(1, "train"):
         assert len(group.responses) == 2
+        assert group.greedy is not None
+        assert (group.greedy.text is not None, group.greedy.advantage) == (True, None)
+        baseline = [response.reward - group.greedy.reward for response in group.responses]
+        assert [response.advantage for response in group.responses] == pytest.approx(baseline, abs=1e-6)
 
 
 def test_dapo_samples_more_prompts_in_place_of_groups_without_spread(home: Path, model: Path):

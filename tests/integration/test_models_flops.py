@@ -7,7 +7,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from mmrl.batch import build_group_batch
+from mmrl.config.critic import CriticConfig
+from mmrl.config.run import TrainConfig
+from mmrl.engines.critic import HfCritic
 from mmrl.models.flops import forward_flops, step_flops
+from mmrl.models.value_model import ValueModel
 
 
 def even_batch(policy, pictures):
@@ -61,3 +65,14 @@ def test_an_empty_response_costs_nothing_beyond_its_prompt(tiny_policy, pictures
     policy = tiny_policy("qwen2")
     prompt = policy.prompts.prepare(sample(user("12 + 34?")))
     assert forward_flops(policy, [prompt], [0, 0], [0, 1]) == forward_flops(policy, [prompt], [], [])
+
+
+def test_flops_of_a_critics_step_equal_those_that_torch_counts(tiny_policy, pictures):
+    critic = HfCritic(
+        ValueModel(tiny_policy("qwen2_5_vl")), CriticConfig(), TrainConfig(steps=1, mini_batches=1), total_steps=1
+    )
+    batch = even_batch(critic.model.body, pictures)
+    batch = batch.with_(values=torch.zeros_like(batch.response_mask), returns=batch.response_mask.clone())
+    found = []
+    step = counted(lambda: found.append(critic.train_step(batch)))
+    assert found[0]["flops"] == pytest.approx(step, rel=0.02)

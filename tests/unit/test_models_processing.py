@@ -187,3 +187,24 @@ def test_a_model_without_a_template_is_refused(tiny_model, image_store):
     tokenizer.chat_template = None
     with pytest.raises(ModelError, match=r"no chat template; add a chat_template\.jinja"):
         PromptProcessor(tokenizer, config=AutoConfig.from_pretrained(folder), store=image_store, image=ImageConfig())
+
+
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen2"])
+def test_v19_no_system_line_an_empty_one_and_one_of_its_own_are_three_prompts(prompts, family):
+    """Trainer and rollout take these ids; a default line is the template's alone, and an empty one is honoured."""
+    own = prompts(family)
+    asked = user("12 + 34?")
+    ids = {}
+    for name, turns in {"none": (), "empty": (turn("system", ""),), "own": (turn("system", "Be brief."),)}.items():
+        one = sample(*turns, asked)
+        plain = [{"role": message.role, "content": message.text} for message in one.messages]
+        render = own.processor.apply_chat_template
+        ids[name] = list(own.prepare(one).token_ids)
+        assert own.tokenizer.decode(ids[name]) == render(plain, tokenize=False, add_generation_prompt=True)
+        assert own.num_tokens(one) == len(ids[name])
+        assert list(own.short_ids(one)) == ids[name]
+    start = own.tokenizer.decode(ids["empty"])
+    assert start.startswith("<|im_start|>system\n<|im_end|>")
+    assert "helpful assistant" not in start
+    assert "Be brief." in own.tokenizer.decode(ids["own"])
+    assert len({tuple(each) for each in ids.values()}) == 3

@@ -65,6 +65,21 @@ def test_what_was_not_computed_is_null_in_the_file(run_dir: Path, store: ImageSt
         assert row[column] is None, column
 
 
+def test_a_greedy_response_stands_beside_its_group_and_counts_in_no_mean(run_dir: Path, store: ImageStore) -> None:
+    scored = group([("a", 1.0), ("b", 2.0)])
+    greedy = replace(scored.group.rollouts[0], text="most likely", index=0)
+    reward = RewardResult(9.0, (RewardPart("exact", 9.0, 1.0),))
+    compared = replace(scored, group=replace(scored.group, greedy=greedy), greedy_reward=reward)
+    begin_run(run_dir).samples(1, "train", [compared, group([("c", 0.0)])], store_path=store.path)
+    first, second = RunReader(run_dir).sample_groups(1, "train")
+    assert first.greedy is not None
+    assert (first.greedy.text, first.greedy.reward, first.greedy.parts[0].value) == ("most likely", 9.0, 9.0)
+    assert ([response.text for response in first.responses], first.reward_mean) == (["a", "b"], 1.5)
+    assert second.greedy is None
+    (summary,) = RunReader(run_dir).sample_summaries()
+    assert (summary.num_responses, summary.reward_mean) == (3, 1.0)
+
+
 def test_row_groups_are_small(run_dir: Path, store: ImageStore) -> None:
     groups = [group([(str(number), 1.0)] * 10) for number in range(20)]
     path = begin_run(run_dir).samples(1, "train", groups, store_path=store.path)
