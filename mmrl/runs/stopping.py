@@ -1,7 +1,10 @@
 """How a run is asked to stop: by SIGTERM, or by a file in its attempt's folder where no signal reaches it.
 
+The file says what is meant, `pause` or `cancel` (without it, a signal means `cancel`), and whether a signal comes with
+it: the file alone is no request then, so that the signal does not meet a run which has obeyed already and is leaving.
+
 The first request lets the step under way end and a checkpoint of it be written; a second one ends the run at once, and
-so does the first before any step began. The file says what is meant: `pause` or `cancel`; without it, `cancel`.
+so does the first before any step began.
 """
 
 from __future__ import annotations
@@ -20,9 +23,13 @@ from mmrl.runs.layout import STOP_FILE
 StopWord = Literal["pause", "cancel"]
 
 
-def request_stop(attempt_dir: Path, word: StopWord) -> None:
-    """Written before the signal, so that the trainer knows what it means."""
-    write_whole(attempt_dir / STOP_FILE, f"{word}\n".encode())
+_WITH_SIGNAL = "by signal"
+
+
+def request_stop(attempt_dir: Path, word: StopWord, *, with_signal: bool = False) -> None:
+    """with_signal: the caller sends SIGTERM after this."""
+    text = f"{word} {_WITH_SIGNAL}\n" if with_signal else f"{word}\n"
+    write_whole(attempt_dir / STOP_FILE, text.encode())
 
 
 class StopRequest:
@@ -35,12 +42,12 @@ class StopRequest:
 
     @property
     def is_requested(self) -> bool:
-        return self._is_signalled or self._path.exists()
+        return self._is_signalled or self._text() in get_args(StopWord)
 
     @property
     def state(self) -> Literal["paused", "cancelled"]:
         """How a run that stops on request ends."""
-        return "paused" if self._word() == "pause" else "cancelled"
+        return "paused" if self._text().startswith("pause") else "cancelled"
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[None]:
@@ -73,12 +80,10 @@ class StopRequest:
         if is_second or not self._may_wait:
             raise RunCancelledError(f"the run was stopped by SIGTERM; {_GO_ON}")
 
-    def _word(self) -> StopWord | None:
+    def _text(self) -> str:
         with contextlib.suppress(OSError):
-            word = self._path.read_text().strip()
-            if word in get_args(StopWord):
-                return word  # type: ignore[return-value]
-        return None
+            return self._path.read_text().strip()
+        return ""
 
 
 _GO_ON = "the same command goes on from its newest checkpoint"

@@ -30,7 +30,7 @@ _NO_ROOM_BYTES = 1_000_000
 _LONGEST = 2000
 _STORAGE = re.compile(r"no space left|disk full|disk quota exceeded|input/output error|stale file handle", re.I)
 _MEMORY = re.compile(r"out of memory|OutOfMemoryError|cannot allocate memory|running out of memory", re.I)
-_NODE = re.compile(r"its node is gone|Ray cluster knows nothing")
+_NODE = re.compile(r"its node is gone|Ray cluster knows nothing|was started anew")
 _KILLED = re.compile(r"rank \d+ of pool .* died in .*: (?:it was killed from outside|it crashed with)")
 _ERROR_LINE = re.compile(r"^error: (.+)$", re.M)
 _ASKED_TO_STOP = (EXIT_RUN_CANCELLED, EXIT_INTERRUPTED, 128 + signal.SIGTERM, 128 + signal.SIGINT)
@@ -58,7 +58,8 @@ def outcome_of(ended: Ended, folder: RunFolder) -> Outcome:
     if code == EXIT_OK:
         return Outcome(True, False, code, None)
     was_stopped = code in _ASKED_TO_STOP
-    message = story.failure or ("" if was_stopped else _last_error(folder)) or ended.reason
+    words = "" if was_stopped or code is None else _last_error(folder)
+    message = story.failure or words or ended.reason
     error_class = _class_of(code, message, ended, story)
     if was_stopped:
         message = f"it was stopped by a signal that nobody of mmrl's sent ({_how(code)})"

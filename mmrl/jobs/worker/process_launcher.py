@@ -135,7 +135,7 @@ class ProcessHandle:
     def ask_to_stop(self, word: StopWord) -> None:
         """The trainer alone is told, not the processes that it works with: it may need them for its last step."""
         with contextlib.suppress(Exception):
-            request_stop(self._folder.attempt_dir, word)
+            request_stop(self._folder.attempt_dir, word, with_signal=True)
         send(self._trainers(), signal.SIGTERM)
 
     def press(self) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -170,8 +169,7 @@ class RayHandle:
 
 def entrypoint(launch: Launch) -> str:
     """The command line for Ray's shell: no secret stands in it, and output goes to the files of the run directory."""
-    python, *rest = launch.command
-    words = [*SHELL, str(launch.folder.exit_file), "python" if python == sys.executable else python, *rest]
+    words = [*SHELL, str(launch.folder.exit_file), *launch.command]
     outputs = f">>{shlex.quote(str(launch.folder.stdout))} 2>>{shlex.quote(str(launch.folder.stderr))}"
     return f"exec {shlex.join(words)} {outputs}"
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from mmrl.config.dump import yaml_text
 from mmrl.config.secrets import redact
@@ -71,9 +73,10 @@ class RunFolder:
             is_own = False
         return is_own and layout.was_begun(self.run_dir, self.attempt)
 
-    def prepare(self, lease: Lease) -> None:
+    def prepare(self, lease: Lease, config: Mapping[str, Any] | None = None) -> None:
         """Makes the attempt's folder and gives it the run: from here on no earlier attempt writes a checkpoint.
 
+        config: what the trainer reads, references to other jobs resolved; the job's own if not given.
         Raises ConflictError where the folder holds a run that is not this job's, or a later attempt owns it, and
         RunFailedError where the disk refuses.
         """
@@ -83,7 +86,7 @@ class RunFolder:
                 folder.mkdir(parents=True, exist_ok=True)
         take_ownership(self.run_dir, AttemptClaim(self.attempt, lease.token), pid=None)
         write_whole(self.attempt_dir / "job" / "id", f"{lease.job_id}\n".encode())
-        write_whole(self.config_file, yaml_text(redact(dict(lease.job.config))).encode())
+        write_whole(self.config_file, yaml_text(redact(dict(lease.job.config if config is None else config))).encode())
 
     def resume_word(self, lease: Lease) -> str:
         """What `mmrl train --resume` is given: the checkpoint that the job begins from, until it has one of its own."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from mmrl.errors import MmrlError, RunFailedError
+from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.leases import Leases
 from mmrl.jobs.records import Lease
+from mmrl.jobs.references import resolve_references
 from mmrl.jobs.retry import Failure
 from mmrl.jobs.worker.gpus import GpuProbe
 from mmrl.jobs.worker.indexer import Indexer
@@ -37,7 +39,7 @@ def start_job(
             handle = launcher.look(lease.job_id, lease.attempt, folder)
             ended = Ended(folder.exit_code(), "it had begun before") if handle is None else None
         else:
-            folder.prepare(lease)
+            folder.prepare(lease, resolve_references(lease.job.config, JobReads(leases.database)))
             handle = launcher.start(_launch(lease, folder, trainer))
         say(f"{lease.job.name}: attempt {lease.attempt} started, output in {folder.logs_dir}")
     except LaunchFault as fault:
