@@ -23,6 +23,7 @@ COMMANDS = (
     LazyCommand("run", "mmrl.cli.run", "Run a config in a new run directory."),
     LazyCommand("train", "mmrl.cli.train", "Train a config in a run directory that you name."),
     LazyCommand("job", "mmrl.cli.job", "Submit runs to workers, watch, stop and resume them."),
+    LazyCommand("pipeline", "mmrl.cli.pipeline", "Run steps that take each other's results."),
     LazyCommand("dataset", "mmrl.cli.dataset", "Add, list, show, validate and export data sets."),
     LazyCommand("reward", "mmrl.cli.reward", "List rewards and try them on answers."),
     LazyCommand("sample", "mmrl.cli.sample", "Read the responses that a run sampled."),

@@ -91,7 +91,7 @@ def run_job(loaded: LoadedConfig, *, verbose: int, **settings: Any) -> tuple[Job
         follower = Follower(jobs, job.id, out=sys.stderr, poll_s=min(0.5, jobs.database.settings.poll_s))
         requests: list[str] = []
         worker = foreground_worker(jobs.database, job_id=job.id, cpus=job.cpus, verbose=verbose, say=_quiet)
-        with _sigterm_interrupts(), worker as thread:
+        with sigterm_interrupts(), worker as thread:
             while True:
                 try:
                     return follower.run(until=lambda: not thread.is_alive()), "ctrl-c" in requests
@@ -109,7 +109,7 @@ def _stop(jobs: Jobs, job: Job, requests: list[str]) -> None:
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
+def sigterm_interrupts() -> Iterator[None]:
     """SIGTERM is heard like Ctrl-C: without it the run would go on when this command is gone."""
 
     def interrupt(*_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,14 @@ from mmrl.errors import EXIT_RUN_FAILED, ConfigError
 if TYPE_CHECKING:
     from mmrl.config import LoadedConfig
     from mmrl.trainer import TrainResult
+
+
+_RUNS = {
+    "noop": ("mmrl.trainer.noop", "run_noop"),
+    "evaluate": ("mmrl.trainer.evaluation_run", "run_evaluate"),
+    "mark": ("mmrl.trainer.marking", "run_mark"),
+    "export": ("mmrl.trainer.export_run", "run_export"),
+}
 
 
 def train(
@@ -86,19 +95,10 @@ def train_and_tell(loaded: LoadedConfig, run_dir: Path | str, *, resume: str, js
 
 
 def _train(loaded: LoadedConfig, run_dir: Path | str, resume: str) -> TrainResult:
-    if loaded.config.kind == "noop":
-        from mmrl.config import NoopConfig
-        from mmrl.trainer.noop import run_noop
-
-        return run_noop(loaded.of(NoopConfig), run_dir=run_dir, resume=resume)
-    if loaded.config.kind == "evaluate":
-        from mmrl.config.evaluate import EvaluateConfig
-        from mmrl.trainer.evaluation_run import run_evaluate
-
-        return run_evaluate(loaded.of(EvaluateConfig), run_dir=run_dir, resume=resume)
-    from mmrl.trainer import train
-
-    return train(loaded.run_config, run_dir=run_dir, resume=resume)
+    """Kinds that train nothing have a function of their own, and load no more than that needs."""
+    module, name = _RUNS.get(loaded.config.kind, ("mmrl.trainer", "train"))
+    result: TrainResult = getattr(import_module(module), name)(loaded.config, run_dir=run_dir, resume=resume)
+    return result
 
 
 def replay_and_tell(path: Path, overrides: list[str], *, json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, get_args
 
 from mmrl.config.base import ConfigModel
@@ -10,34 +11,38 @@ from mmrl.errors import ConfigError
 
 if TYPE_CHECKING:
     from mmrl.config.evaluate import EvaluateConfig
+    from mmrl.config.export import ExportConfig
+    from mmrl.config.mark import MarkConfig
     from mmrl.config.noop import NoopConfig
     from mmrl.config.run import RunConfig
 
-    AnyConfig = RunConfig | NoopConfig | EvaluateConfig
+    AnyConfig = RunConfig | NoopConfig | EvaluateConfig | MarkConfig | ExportConfig
+
+_HOMES = {
+    "noop": ("mmrl.config.noop", "NoopConfig"),
+    "evaluate": ("mmrl.config.evaluate", "EvaluateConfig"),
+    "mark": ("mmrl.config.mark", "MarkConfig"),
+    "export": ("mmrl.config.export", "ExportConfig"),
+}
+"""Kinds with a class of their own; all others train, and are of `RunConfig`."""
 
 
 def config_class(root: Node | None) -> type[ConfigModel]:
     """The class of a config's tree; that of training where it names no kind, or one that does not exist."""
     kind = root.items.get("kind") if isinstance(root, MapNode) else None
-    if isinstance(kind, Scalar) and kind.value == "noop":
-        from mmrl.config.noop import NoopConfig
+    return _class_at(*_HOMES.get(str(kind.value) if isinstance(kind, Scalar) else "", _TRAINING))
 
-        return NoopConfig
-    if isinstance(kind, Scalar) and kind.value == "evaluate":
-        from mmrl.config.evaluate import EvaluateConfig
 
-        return EvaluateConfig
-    from mmrl.config.run import RunConfig
-
-    return RunConfig
+_TRAINING = ("mmrl.config.run", "RunConfig")
 
 
 def config_classes() -> tuple[type[ConfigModel], ...]:
-    from mmrl.config.evaluate import EvaluateConfig
-    from mmrl.config.noop import NoopConfig
-    from mmrl.config.run import RunConfig
+    return tuple(_class_at(*home) for home in (_TRAINING, *_HOMES.values()))
 
-    return (RunConfig, NoopConfig, EvaluateConfig)
+
+def _class_at(module: str, name: str) -> type[ConfigModel]:
+    found: type[ConfigModel] = getattr(import_module(module), name)
+    return found
 
 
 def all_kinds() -> tuple[str, ...]:

@@ -95,11 +95,14 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> LoadedConfig
     return _load(root, overrides, source=str(file), folder=file.parent)
 
 
-def build_config(data: Mapping[str, Any], overrides: Sequence[str] = (), *, source: str = "config") -> LoadedConfig:
-    """The same from plain data, such as a form's. `source` stands for the file in messages."""
+def build_config(
+    data: Mapping[str, Any], overrides: Sequence[str] = (), *, source: str = "config", folder: Path | None = None
+) -> LoadedConfig:
+    """The same from plain data, such as a form's. `source` stands for the file in messages, and relative paths are
+    looked for in `folder` too."""
     root = from_plain(data, Origin("file", source))
     assert isinstance(root, MapNode)
-    return _load(root, overrides, source=source, folder=Path.cwd())
+    return _load(root, overrides, source=source, folder=folder or Path.cwd())
 
 
 def _read_map(path: str | Path) -> tuple[Path, MapNode]:

@@ -1,0 +1,74 @@
+"""`job:ID/model@best` in a job's config: what an earlier job leaves behind, looked up when the later one starts.
+
+    job:ID/model, job:ID/model@last     the model of its last checkpoint
+    job:ID/model@best, job:ID/model@40  of its best one, or of that step
+    job:ID/run_dir                      its run directory
+
+A job that failed and was resumed or tried again stands for the newest of its children that succeeded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mmrl.errors import ConfigError, NotFoundError
+from mmrl.jobs.job_reads import JobReads
+from mmrl.jobs.records import Job
+from mmrl.jobs.states import JobState
+from mmrl.runs.checkpoint_refs import checkpoint_at
+from mmrl.runs.mirror import local_folder
+
+_REFERENCE = re.compile(r"job:(?P<job>[0-9a-f-]{36})/(?:(?P<run_dir>run_dir)|model(?:@(?P<step>best|last|\d+))?)")
+_BEGINNING = "job:"
+
+
+def resolve_references(config: Mapping[str, Any], jobs: JobReads) -> dict[str, Any]:
+    """The config with paths in place of its references.
+
+    Raises ConfigError for a text that begins like a reference and is none, NotFoundError where the job has not
+    succeeded or its run directory holds no such checkpoint.
+    """
+    resolved: dict[str, Any] = _replaced(config, lambda text: _path_of(text, jobs))
+    return resolved
+
+
+def newest_success(jobs: JobReads, job_id: str) -> Job:
+    """The job itself, or the newest of those that stem from it, that succeeded. Raises NotFoundError."""
+    found = [job for job in descendants(jobs, job_id) if job.state is JobState.SUCCEEDED]
+    if not found:
+        job = jobs.get(job_id)
+        raise NotFoundError(
+            f"job {job.short_id} ({job.name}) is {job.state}, so that there is nothing of it to go on from; "
+            f"`mmrl job resume {job.short_id}`"
+        )
+    return found[-1]
+
+
+def descendants(jobs: JobReads, job_id: str) -> list[Job]:
+    """The job and all that stem from it, the oldest first."""
+    found, new = [jobs.get(job_id)], [job_id]
+    while new:
+        children = [child for parent in new for child in jobs.children(parent)]
+        found += children
+        new = [child.id for child in children]
+    return sorted(found, key=lambda job: job.id)
+
+
+def _path_of(text: str, jobs: JobReads) -> str:
+    match = _REFERENCE.fullmatch(text)
+    if match is None:
+        raise ConfigError(f"{text!r} names no result of a job; write job:ID/model, job:ID/model@best or job:ID/run_dir")
+    folder = local_folder(newest_success(jobs, match["job"]).run_dir)
+    if match["run_dir"] is not None:
+        return str(folder)
+    return str(checkpoint_at(folder, match["step"] or "last").model)
+
+
+def _replaced(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _replaced(item, change) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replaced(item, change) for item in value]
+    return change(value) if isinstance(value, str) and value.startswith(_BEGINNING) else value

@@ -1,0 +1,119 @@
+"""`run_mark`: pairs of responses for reward models and preference training, chosen by a reward as by a person."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mmrl.config.dump import dump_yaml
+from mmrl.config.mark import MarkConfig, MarkSettings
+from mmrl.data.images import ImageStore
+from mmrl.data.preference import PAIR
+from mmrl.data.registry import register
+from mmrl.data.serialise import messages_to_json
+from mmrl.errors import DataError
+from mmrl.runs.layout import new_run_dir
+from mmrl.runs.ownership import AttemptClaim
+from mmrl.runs.progress import ProgressReporter, make_progress
+from mmrl.runs.stopping import StopRequest
+from mmrl.runs.writer import RunWriter
+from mmrl.trainer.ending import TrainResult, ending, last_values
+from mmrl.trainer.evaluate import evaluate_model, make_panel
+from mmrl.trainer.evaluation_run import STEP, model_of
+from mmrl.trainer.recorder import Recorder
+from mmrl.types import Message, Sample, ScoredGroup, TextPart
+
+
+def run_mark(
+    config: MarkConfig,
+    *,
+    run_dir: Path | str | None = None,
+    resume: str | Path = "auto",
+    progress: ProgressReporter | None = None,
+) -> TrainResult:
+    """Samples, compares and registers the pairs.
+
+    run_dir: as `mmrl.trainer.train` takes it; a later attempt begins anew.
+    Raises DataError where no prompt has responses of different worth.
+    """
+    folder = Path(run_dir) if run_dir is not None else new_run_dir(config.name)
+    claim = AttemptClaim.from_environment()
+    ref = model_of(config.model.path)
+    writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=str(resume) != "never", claim=claim)
+    progress = progress or make_progress()
+    recorder = Recorder(writer, progress=progress, store=ImageStore())
+    with ending(writer, progress, stop=StopRequest(writer.attempt_dir)):
+        writer.begin(STEP, total_steps=STEP)
+        progress.start(1)
+        recorder.begin(STEP)
+        evaluation = config.as_evaluation()
+        settings = evaluation.as_run()
+        assert evaluation.data.eval is not None
+        panel = make_panel(
+            settings, answers=evaluation.eval, data=evaluation.data.eval, limit=evaluation.eval.max_samples
+        )
+        with recorder.stage("rollout"):
+            groups = evaluate_model(ref, settings, panel, root=writer.run_dir, say=recorder.say).answers.groups
+        recorder.samples("mark", groups)
+        recorder.add(_register(groups, config))
+        recorder.end()
+        recorder.say(f"pairs are registered as {config.mark.dataset}@train and {config.mark.dataset}@test")
+    values = last_values(writer.run_dir)
+    progress.finish(values)
+    return TrainResult(writer.run_dir, STEP, values)
+
+
+def pairs_of(groups: Sequence[ScoredGroup], settings: MarkSettings) -> list[Sample]:
+    """The best and the worst response of each prompt, as a sample with `chosen` and `rejected`."""
+    return list(_pairs(groups, settings))
+
+
+def _pairs(groups: Sequence[ScoredGroup], settings: MarkSettings) -> Iterator[Sample]:
+    for group in groups:
+        scored = [
+            (reward.total, rollout.text)
+            for rollout, reward in zip(group.group.rollouts, group.rewards, strict=True)
+            if reward.total is not None
+        ]
+        if len(scored) < 2:
+            continue
+        (best, chosen), (worst, rejected) = max(scored, key=_worth), min(scored, key=_worth)
+        if best - worst > settings.margin and chosen != rejected:
+            yield _sample(group.group.sample, (chosen, rejected), best - worst, settings)
+
+
+def _worth(scored: tuple[float, str]) -> float:
+    return scored[0]
+
+
+def _sample(sample: Sample, answers: tuple[str, str], difference: float, settings: MarkSettings) -> Sample:
+    meta: dict[str, Any] = dict(sample.meta)
+    for name, text in zip(PAIR, answers, strict=True):
+        meta[name] = messages_to_json([Message("assistant", (TextPart(text),))])
+    if settings.margin_column is not None:
+        meta[settings.margin_column] = difference
+    return Sample(sample.id, sample.messages, sample.answer, meta)
+
+
+def _register(groups: Sequence[ScoredGroup], config: MarkConfig) -> dict[str, float]:
+    """Registers the pairs, prompts apart; returns what is worth knowing of them."""
+    pairs = pairs_of(groups, config.mark)
+    random.Random(config.seed).shuffle(pairs)
+    num_test = round(len(pairs) * config.mark.test_share)
+    splits = {"test": pairs[:num_test], "train": pairs[num_test:]}
+    if not splits["train"]:
+        raise DataError(
+            f"{len(groups)} prompts gave {len(pairs)} pairs whose rewards differ by more than {config.mark.margin:g}; "
+            "sample more responses (mark.responses), raise rollout.temperature, or choose another reward"
+        )
+    register(
+        config.mark.dataset, {name: rows for name, rows in splits.items() if rows}, source=f"marked by {config.name}"
+    )
+    return {
+        "mark/num_prompts": float(len(groups)),
+        "mark/num_pairs": float(len(pairs)),
+        "mark/num_test": float(num_test),
+        "mark/share": len(pairs) / max(1, len(groups)),
+    }
