@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ from mmrl.trainer.answer_fitting import fit_answers, with_update_path
 from mmrl.trainer.answers import AnswerBatches
 from mmrl.trainer.checkpoints import Checkpointer
 from mmrl.trainer.disk_room import check_room_of_run, expected_bytes
-from mmrl.trainer.engines import EngineNeeds, Engines, EngineSource, InlineSource, SketchMaker
+from mmrl.trainer.engines import EngineNeeds, EngineSource, InlineSource, SketchMaker
 from mmrl.trainer.evaluation import Evaluator
 from mmrl.trainer.fitting import Fitted, fit, fit_prompts
 from mmrl.trainer.machine_notes import machine_notes
@@ -76,7 +76,7 @@ def build_online_loop(
         )
         stages = UserStages(config.stages, executor=executor)
         parts = {**engines.parts, "algorithm": algorithm, "stages": stages, "rewards": rewards}
-        states = _restored(parts, engines, recorder, point)
+        states = _restored(parts, engines.remote_parts, recorder, point)
         yield OnlineLoop(
             config,
             prompts=prompts,
@@ -129,7 +129,7 @@ def build_offline_loop(
             announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         needs = EngineNeeds(temperature=1.0, reference=False, critic=False, samples=[*train.kept, *held_out])
         engines = source.open(needs, stack)
-        states = _restored(engines.parts, engines, recorder, point)
+        states = _restored(engines.parts, engines.remote_parts, recorder, point)
         yield OfflineLoop(
             config,
             prompts=prompts,
@@ -179,12 +179,15 @@ def _checked_model(config: RunConfig, point: ResumePoint | None) -> dict[str, An
 
 
 def _restored(
-    candidates: Mapping[str, object], engines: Engines, recorder: Recorder, point: ResumePoint | None
+    candidates: Mapping[str, object], elsewhere: Collection[str], recorder: Recorder, point: ResumePoint | None
 ) -> Mapping[str, Stateful]:
-    """Those of the parts that have a state, and the random numbers; after a resume with the states that they had."""
+    """Those of the parts that have a state, and the random numbers; after a resume with the states that they had.
+
+    elsewhere: names of parts that keep theirs in workers.
+    """
     parts = stateful({**candidates, "random": RandomState()})
     if point is not None:
-        point.restore(parts, say=recorder.say, elsewhere=engines.remote_parts)
+        point.restore(parts, say=recorder.say, elsewhere=elsewhere)
     return parts
 
 

@@ -87,7 +87,7 @@ def build_preference_loop(
             to_compute = (rows_of(preference, answers, samples) for samples in asked)
             _prepare(reference, batches_to_compare(preference, to_compute), engines, recorder)
         batches = PreferenceBatches(preference, answers, actor=engines.actor, reference=reference, recorder=recorder)
-        states = _restored({**engines.parts, "preference": preference}, engines, recorder, point)
+        states = _restored({**engines.parts, "preference": preference}, engines.remote_parts, recorder, point)
         sampled = held_out if config.reward or functions else ()
         yield PreferenceLoop(
             config,
@@ -145,7 +145,7 @@ def build_reward_model_loop(
                 announce(config, source.policy, train, len(compared), no_rewards, say=recorder.say, warn=recorder.warn)
         engines = source.open_reward([*train.kept, *compared])
         answers = AnswerBatches(engines.processor)
-        states = _restored(engines.parts, engines, recorder, point)
+        states = _restored(engines.parts, engines.remote_parts, recorder, point)
         evaluation = RewardModelEvaluation(compared, answers, engines.trainer, config.reward_model, recorder)
         yield RewardModelLoop(
             config,
