@@ -28,7 +28,9 @@ from mmrl.runs.disk import read_json_lines
 
 _NO_ROOM_BYTES = 1_000_000
 _LONGEST = 2000
-_STORAGE = re.compile(r"no space left|disk full|disk quota exceeded|input/output error|stale file handle", re.I)
+_STORAGE = re.compile(
+    r"no space left|file too large|disk full|disk quota exceeded|input/output error|stale file handle", re.I
+)
 _MEMORY = re.compile(r"out of memory|OutOfMemoryError|cannot allocate memory|running out of memory", re.I)
 _NODE = re.compile(r"its node is gone|Ray cluster knows nothing|was started anew")
 _KILLED = re.compile(r"rank \d+ of pool .* died in .*: (?:it was killed from outside|it crashed with)")

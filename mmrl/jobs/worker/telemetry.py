@@ -11,6 +11,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from mmrl.errors import ConflictError
+from mmrl.jobs.errors import DatabaseUnavailableError
+from mmrl.jobs.pools import Fleet
 from mmrl.jobs.states import JobState
 
 if TYPE_CHECKING:
@@ -97,8 +99,25 @@ class Telemetry:
         ended = CounterMetricFamily("mmrl_worker_ended", "Jobs that left the worker", labels=[*labels, "state"])
         for state, number in sorted(self._ended.items()):
             ended.add_metric([*labels.values(), state], number)
-        registry.register(_Families([*families, ended]))
+        registry.register(_Families([*families, ended, *self._queue()]))
         return bytes(generate_latest(registry))
+
+    def _queue(self) -> list[Any]:
+        """The queue as the database has it: the same from every worker, so take the maximum. Absent while the database
+        is away."""
+        from prometheus_client.core import GaugeMetricFamily
+
+        jobs = GaugeMetricFamily("mmrl_queue_jobs", "Jobs that have not ended", labels=["pool", "state"])
+        oldest = GaugeMetricFamily("mmrl_queue_oldest_seconds", "Age of the oldest waiting job", labels=["pool"])
+        try:
+            figures = Fleet(self._worker.leases.database).queue()
+        except DatabaseUnavailableError:
+            return []
+        for figure in figures:
+            jobs.add_metric([figure.pool, figure.state.value], figure.num_jobs)
+            if figure.state is JobState.QUEUED and figure.oldest_s is not None:
+                oldest.add_metric([figure.pool], figure.oldest_s)
+        return [jobs, oldest]
 
     def _gauges(self) -> list[tuple[str, str, float]]:
         worker = self._worker

@@ -66,6 +66,7 @@ class Worker:
         self._may_claim_at = 0.0
         self._look_at = 0.0
         self._is_idle = False
+        self._has_told_outage = False
         settings = database.settings
         self._settings = settings
         self._beats = Beats(
@@ -140,6 +141,7 @@ class Worker:
 
     def _round(self) -> None:
         self._heed_signals()
+        self._tell_of_outage()
         for view in self._beats.take().values():
             self._apply(view)
         for run in self.runs:
@@ -307,10 +309,17 @@ class Worker:
         self._say(f"draining: nothing new is claimed; {len(self._runs)} runs: {self.options.drain}")
 
     def _note_outage(self, error: MmrlError) -> None:
-        if self._beats.outage is None:
-            self._beats.outage = str(error)
-            self._say(f"{error}; runs go on, and it is tried again")
+        self._beats.outage = str(error)
+        self._tell_of_outage()
         self._may_claim_at = time.monotonic() + self._settings.poll_s
+
+    def _tell_of_outage(self) -> None:
+        """Once when the database goes away and once when it is back."""
+        outage = self._beats.outage
+        if (outage is not None) is self._has_told_outage:
+            return
+        self._has_told_outage = outage is not None
+        self._say(f"{outage}; runs go on, and it is tried again" if outage else "the job database is back")
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
