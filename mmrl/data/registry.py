@@ -59,7 +59,7 @@ class DatasetRegistry:
 
     def all(self) -> list[DatasetInfo]:
         """The current version of every data set, by name."""
-        return [self.find(name) for name in self._names()]
+        return [self.find(name) for name in self.names()]
 
     def has(self, name: str) -> bool:
         return bool(NAME_PATTERN.fullmatch(name)) and (self.root / name / "current").is_file()
@@ -68,7 +68,7 @@ class DatasetRegistry:
         """The manifest of a version (default: the current one). Raises NotFoundError with the nearest names."""
         if not self.has(name):
             raise NotFoundError(
-                f"no data set {name!r} is registered in {self.root}{nearest_hint(name, self._names())}; "
+                f"no data set {name!r} is registered in {self.root}{nearest_hint(name, self.names())}; "
                 "`mmrl dataset list` shows all, `mmrl dataset add PATH --name NAME` adds one"
             )
         wanted = version or (self.root / name / "current").read_text(encoding="utf-8").strip()
@@ -106,7 +106,8 @@ class DatasetRegistry:
         with folder_in_progress(self.root) as folder:
             yield Draft(self, name, folder)
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
+        """The names of all data sets, sorted."""
         return sorted(path.parent.name for path in self.root.glob("*/current"))
 
 

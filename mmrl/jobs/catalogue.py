@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -122,11 +121,14 @@ def _data_refs(config: Mapping[str, Any]) -> list[str]:
 
 
 def _versions(registry: DatasetRegistry) -> list[tuple[DatasetInfo, bool]]:
-    """Every version that can be read, and whether it is the current one of its name."""
+    """Every version that can be read, and whether it is the current one of its name. A damaged one is left out."""
     found = []
-    for current in registry.all():
-        for version in registry.versions(current.name):
-            found.append((registry.find(current.name, version), version == current.version))
+    for name in registry.names():
+        for version in registry.versions(name):
+            try:
+                found.append((registry.find(name, version), registry.find(name).version == version))
+            except MmrlError:
+                continue
     return found
 
 
@@ -150,7 +152,3 @@ def _row(row: Any) -> DatasetRow:
         owner_id=row.owner_id,
         created_at=some_time(row.created_at),
     )
-
-
-def dataset_path(row: DatasetRow) -> Path:
-    return Path(row.uri)

@@ -190,7 +190,7 @@ _ALLOWED = "use postgresql://USER:PASSWORD@HOST/NAME, or sqlite:////PATH for a f
 
 
 def _query_secrets(url: sa.URL) -> frozenset[str]:
-    values = [url.query[key] for key in ("password", "sslpassword") if key in url.query]
+    values = [url.query[key] for key in postgres.SECRET_KEYS if key in url.query]
     return frozenset(text for value in values for text in ([value] if isinstance(value, str) else value) if text)
 
 

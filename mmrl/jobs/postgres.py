@@ -10,6 +10,9 @@ import sqlalchemy as sa
 from mmrl.errors import ConfigError
 
 CLOCK = "(extract(epoch FROM statement_timestamp())::double precision)"
+SECRET_KEYS = ("password", "sslpassword")
+"""Parts of an address's query that are nobody's business; SQLAlchemy would show them."""
+
 _SCHEMES = {"postgres", "postgresql", "postgresql+psycopg"}
 _PING_AFTER_S = 5.0
 
@@ -42,11 +45,12 @@ def make_engine(url: sa.URL, *, lock_wait_s: float, pool_size: int) -> sa.Engine
         "keepalives_interval": 5,
         "tcp_user_timeout": 30_000,
     }
+    secrets = {key: url.query[key] for key in SECRET_KEYS if key in url.query}
     defaults = {key: value for key, value in arguments.items() if key == "options" or key not in url.query}
     engine = sa.create_engine(
-        url.set(drivername="postgresql+psycopg").difference_update_query(["options"]),
+        url.set(drivername="postgresql+psycopg").difference_update_query(["options", *SECRET_KEYS]),
         hide_parameters=True,
-        connect_args=defaults,
+        connect_args=defaults | secrets,
         pool_size=pool_size,
         max_overflow=32,
         pool_recycle=3600,

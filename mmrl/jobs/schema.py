@@ -71,6 +71,8 @@ def upgrade_schema(database: Database, *, to: str = HEAD) -> tuple[str | None, s
             _run_migrations(connection, to)
         after, _ = _read(connection)
     assert after is not None
+    if before != after and after == HEAD:
+        _fill_catalogue(database)
     return before, after
 
 
@@ -92,6 +94,13 @@ def _run_migrations(connection: sa.Connection, to: str) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
     config.attributes["connection"] = connection
     command.upgrade(config, to)
+
+
+def _fill_catalogue(database: Database) -> None:
+    """The data sets that the home holds already."""
+    from mmrl.jobs.catalogue import Catalogue
+
+    Catalogue(database).sync()
 
 
 def _unknown(status: SchemaStatus) -> SchemaError:
