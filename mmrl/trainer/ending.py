@@ -78,8 +78,7 @@ def ending(
         progress.close()
         with contextlib.suppress(OSError, MmrlError):
             if cause is not None:
-                text, error = cause
-                writer.event("failure", message=text, error=type(error).__name__)
+                writer.event("failure", message=cause[0], error=type(cause[1]).__name__)
             writer.close(state)
 
 

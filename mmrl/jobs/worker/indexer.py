@@ -65,7 +65,7 @@ class Indexer:
         self._totals: int | None = None
         self._first_step: int | None = None
         self._step = 0
-        self._told = (0, None)
+        self._told: tuple[int, int | None] = (0, None)
 
     def look(self, lease: Lease, *, at_end: bool = False, max_bytes: int = MAX_BYTES) -> Look:
         """One transaction at most. Raises LeaseLostError and DatabaseUnavailableError: nothing counts as read then."""

@@ -174,7 +174,7 @@ def entrypoint(launch: Launch) -> str:
     return f"exec {shlex.join(words)} {outputs}"
 
 
-def _resources(launch: Launch) -> dict[str, float]:
+def _resources(launch: Launch) -> dict[str, Any]:
     """What Ray sets aside for the trainer's own process: nothing where its work is done in workers of its own."""
     job = launch.lease.job
     placement = job.config.get("placement")

@@ -17,8 +17,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from mmrl import __version__
 from mmrl.errors import MmrlError
+from mmrl.jobs.code_version import code_version
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import DatabaseUnavailableError, LeaseLostError
 from mmrl.jobs.leases import Leases
@@ -126,7 +126,7 @@ class Worker:
             pool=self.options.pool,
             cpus=self.options.cpus,
             gpus=self.options.gpus,
-            version=__version__,
+            version=code_version(),
             backends=tuple(self._launchers),  # type: ignore[arg-type]
         )
         worker_id = self.leases.register(info)
