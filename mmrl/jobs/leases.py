@@ -6,7 +6,7 @@ claim only, so that an adopted trainer stays the owner of its run directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -241,6 +241,17 @@ class Leases(RunIndex):
                 epoch == lease.lease_epoch,
             )
             connection.execute(mine.values(released_at=NOW))
+
+    def free_stray_gpus(self, gpus: Sequence[str]) -> int:
+        """Gives back those of the GPUs whose job nobody holds any more, as one that was cancelled while lost. The
+        caller has proved that nothing is on them. Gives their number."""
+        table, jobs = tables.gpu_leases, tables.jobs
+        kept = sa.select(jobs.c.id).where(jobs.c.state.in_([*_HELD, JobState.LOST.value]))
+        with self.database.transaction(durable=False) as connection:
+            stray = table.update().where(
+                table.c.gpu_uuid.in_(gpus), table.c.released_at.is_(None), table.c.job_id.not_in(kept)
+            )
+            return int(connection.execute(stray.values(released_at=NOW)).rowcount)
 
     def reap(self) -> list[Job]:
         """Declares lost what no worker has beaten for within its lease; one worker at a time looks.

@@ -30,14 +30,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def config(home: Path) -> RunConfig:
     model = warm_model(home / "model", "digits-which", steps=40)
-    return run_config(
+    found = run_config(
         model,
         "digits-which@train",
         steps=STEPS,
-        data={"train": "digits-which@train", "eval": "digits-which@validation", "max_prompt_tokens": 96},
         eval={"every": 0, "at_start": False, "max_samples": 60},
         checkpoint={"every": 3, "keep": 5},
     )
+    return found.model_copy(update={"data": found.data.model_copy(update={"eval": "digits-which@validation"})})
 
 
 @pytest.fixture(scope="module")

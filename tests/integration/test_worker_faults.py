@@ -247,6 +247,22 @@ def test_j06_gpus_are_given_back_only_when_their_memory_is_free(job_site: Site) 
     job_site.wait(waiting, JobState.SUCCEEDED)
 
 
+def test_a_gpu_of_a_lost_job_that_was_killed_is_free_again_once_nothing_is_on_it(job_site: Site) -> None:
+    gpus = job_site.home / "gpus.json"
+    gpus.write_text('{"GPU-a": []}')
+    job = job_site.submit_held(at=2, steps=9, job={"gpus": 1})
+    worker = job_site.worker("--gpus", "all", MMRL_SIMULATED_GPUS=str(gpus))
+    job_site.wait_for_step(job, 1)
+    job_site.kill_worker(worker)
+    with job_site.database.transaction() as connection:
+        connection.execute(tables.jobs.update().values(state="lost", lease_expires_at=None))
+    assert job_site.jobs.kill(job.id).state is JobState.CANCELLED
+    waiting = job_site.submit(steps=1, job={"gpus": 1})
+    job_site.worker("--gpus", "all", MMRL_SIMULATED_GPUS=str(gpus))
+    job_site.wait(waiting, JobState.SUCCEEDED)
+    assert job_site.trainer(job) == [], "the orphan was ended too"
+
+
 def test_another_process_with_the_number_of_a_dead_trainer_is_left_alone(job_site: Site) -> None:
     """The recorded number is alive, but it is not the process that was started."""
     job = job_site.submit_held(at=3, steps=9)

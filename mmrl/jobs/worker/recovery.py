@@ -7,7 +7,7 @@ a trainer that lives on after all from writing checkpoints, and the next worker 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mmrl.jobs.errors import LeaseLostError
 from mmrl.jobs.leases import Leases
@@ -27,7 +27,7 @@ _NOT_RUNNING = TERMINAL | {JobState.DRAFT, JobState.QUEUED, JobState.PAUSED}
 
 
 class Recovery:
-    """launchers: by backend. only: the one job that the worker may take; None is any."""
+    """launchers: by backend. own_gpus: the worker's. only: the one job that the worker may take; None is any."""
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class Recovery:
         gpus: GpuProbe,
         *,
         say: Callable[[str], None],
+        own_gpus: Sequence[str] = (),
         only: str | None = None,
     ) -> None:
         self._leases = leases
@@ -43,6 +44,7 @@ class Recovery:
         self._gpus = gpus
         self._say = say
         self._only = only
+        self._own_gpus = own_gpus
         self._fleet = Fleet(leases.database)
 
     def look(self, own: Collection[str]) -> list[Supervised]:
@@ -61,6 +63,7 @@ class Recovery:
                 if found is not None:
                     taken.append(found)
         self._end_orphans({*own, *(run.job_id for run in taken)})
+        self._free_stray_gpus()
         return taken
 
     def _bury_dead(self, workers: Collection[WorkerRecord]) -> None:
@@ -114,6 +117,13 @@ class Recovery:
             ended,
             outcome=outcome,
         )
+
+    def _free_stray_gpus(self) -> None:
+        """GPUs of this machine that are leased to a job which nobody holds, once nothing is on them."""
+        held = self._gpus.holders(self._own_gpus) if self._own_gpus else {}
+        free = [gpu for gpu in self._own_gpus if gpu not in held]
+        if free and (number := self._leases.free_stray_gpus(free)):
+            self._say(f"{number} GPUs of jobs that nobody holds are free again")
 
     def _end_orphans(self, own: Collection[str]) -> None:
         """Kills what runs here for attempts that have ended or that others have taken the place of.

@@ -76,7 +76,9 @@ class Worker:
             beat_s=settings.beat_s,
         )
         self._indexing = Indexing(lambda: list(self._runs.values()), every_s=min(1.0, settings.poll_s))
-        self._recovery = Recovery(self.leases, self._launchers, self._probe, say=say, only=options.job_id)
+        self._recovery = Recovery(
+            self.leases, self._launchers, self._probe, say=say, own_gpus=options.gpus, only=options.job_id
+        )
         self.telemetry = Telemetry(self)
 
     def run(self) -> None:
