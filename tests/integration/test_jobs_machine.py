@@ -174,7 +174,9 @@ class JobMachine(RuleBasedStateMachine):
     @rule()
     def let_time_pass(self) -> None:
         with self.database.transaction() as connection:
-            connection.execute(sa.text("UPDATE jobs SET available_at = 0 WHERE pool = :pool"), {"pool": self.pool})
+            connection.execute(
+                sa.text("UPDATE jobs SET available_at = 0 WHERE state = 'queued' AND pool = :pool"), {"pool": self.pool}
+            )
 
     @invariant()
     def it_holds(self) -> None:
