@@ -7,7 +7,6 @@ behind, or new, is mended by it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,15 +14,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from mmrl.data.registry import DatasetInfo, DatasetRegistry
 from mmrl.data.serialise import canonical
-from mmrl.data.sources import take_split
 from mmrl.errors import MmrlError, NotFoundError
 from mmrl.jobs import tables_catalogue as tables
 from mmrl.jobs.database import Database
 from mmrl.jobs.ids import new_id
 from mmrl.jobs.records import DatasetRow
 from mmrl.jobs.rows import some_time
-
-_DATA_KEYS = ("train", "eval")
 
 
 class Catalogue:
@@ -92,32 +88,6 @@ class Catalogue:
         if owner_id is not None:
             new["owner_id"] = sa.func.coalesce(tables.datasets.c.owner_id, insert.excluded.owner_id)
         connection.execute(insert.on_conflict_do_update(index_elements=["name", "version"], set_=new))
-
-
-def data_versions(config: Mapping[str, Any], registry: DatasetRegistry | None = None) -> dict[str, str]:
-    """For each registered data set that a config names in `data`, as it names it, the version that it means now."""
-    registry = registry or DatasetRegistry()
-    found = {}
-    for ref in _data_refs(config):
-        name, _ = take_split(ref)
-        try:
-            if registry.has(name):
-                found[ref] = registry.find(name).version
-        except MmrlError:
-            continue
-    return found
-
-
-def _data_refs(config: Mapping[str, Any]) -> list[str]:
-    data = config.get("data")
-    refs: list[str] = []
-    for key in _DATA_KEYS if isinstance(data, Mapping) else ():
-        value = data.get(key) if isinstance(data, Mapping) else None
-        for item in value if isinstance(value, (list, tuple)) else [value]:
-            ref = item.get("name") if isinstance(item, Mapping) else item
-            if isinstance(ref, str):
-                refs.append(ref)
-    return refs
 
 
 def _versions(registry: DatasetRegistry) -> list[tuple[DatasetInfo, bool]]:

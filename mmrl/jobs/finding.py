@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 import sqlalchemy as sa
 
-from mmrl.data.sources import nearest_hint
 from mmrl.errors import NotFoundError
 from mmrl.jobs import tables
 
@@ -33,7 +33,6 @@ def find_job(connection: sa.Connection, ref: str) -> str:
     if found:
         raise NotFoundError(f"several jobs have ids like {ref!r}: {', '.join(found)}; give more of one")
     recent = sa.select(table.c.name).order_by(table.c.id.desc()).limit(1000)
-    names = list(connection.execute(recent).scalars())
-    raise NotFoundError(
-        f"no job {ref!r}, neither by id nor by name{nearest_hint(ref, names)}; `mmrl job list` shows all"
-    )
+    near = get_close_matches(ref, list(dict.fromkeys(connection.execute(recent).scalars())), n=3)
+    hint = f"; nearest: {', '.join(near)}" if near else ""
+    raise NotFoundError(f"no job {ref!r}, neither by id nor by name{hint}; `mmrl job list` shows all")

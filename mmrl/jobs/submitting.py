@@ -12,9 +12,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from mmrl.config.base import home
 from mmrl.errors import ConfigError, ConflictError, NotFoundError
 from mmrl.jobs import tables
-from mmrl.jobs.catalogue import data_versions
 from mmrl.jobs.code_version import code_version
 from mmrl.jobs.config_checks import code_keys, config_hash, refuse_literal_secrets
+from mmrl.jobs.data_versions import data_versions
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.ids import new_id, short_id

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,3 +155,15 @@ def test_whoever_knows_better_overrides_the_class() -> None:
         failure = Failure("killed", "", retryable=retryable)
         delay = retry_delay(failure, retries=0, max_attempts=3, last_class=None, settings=JobsSettings())
         assert (delay is not None) == retryable
+
+
+def test_the_job_database_is_used_without_torch_ray_or_the_readers_of_data() -> None:
+    code = (
+        "import sys, mmrl.jobs.jobs, mmrl.jobs.leases, mmrl.jobs.users\n"
+        "slow = {'pyarrow', 'numpy', 'alembic', 'psycopg'} & set(sys.modules)\n"
+        "import mmrl.jobs.catalogue, mmrl.jobs.schema, mmrl.jobs.outbox\n"
+        "heavy = {'torch', 'transformers', 'ray', 'vllm', 'streamlit'} & set(sys.modules)\n"
+        "assert not slow | heavy, slow | heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
