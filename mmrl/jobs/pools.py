@@ -11,9 +11,9 @@ from mmrl.errors import NotFoundError
 from mmrl.jobs import tables
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
-from mmrl.jobs.records import Pool, WorkerRecord, WorkerState
+from mmrl.jobs.records import Pool, QueueFigure, WorkerRecord, WorkerState
 from mmrl.jobs.rows import some_time
-from mmrl.jobs.states import HELD, JobState
+from mmrl.jobs.states import HELD, TERMINAL, JobState
 
 _HELD = [state.value for state in HELD]
 
@@ -50,6 +50,19 @@ class Fleet:
             ensure_pool(connection, pool)
             table = tables.pools
             connection.execute(table.update().where(table.c.name == pool).values(capacity=capacity))
+
+    def queue(self) -> list[QueueFigure]:
+        """How many jobs of each pool are in each state that is not an end, and since when the oldest waits."""
+        jobs = tables.jobs
+        oldest = sa.func.max(NOW - jobs.c.queued_at)
+        query = sa.select(jobs.c.pool, jobs.c.state, sa.func.count().label("num"), oldest.label("oldest_s"))
+        is_open = jobs.c.state.in_([state.value for state in JobState if state not in TERMINAL])
+        with self.database.reading() as connection:
+            rows = connection.execute(query.where(is_open).group_by(jobs.c.pool, jobs.c.state)).all()
+        return [
+            QueueFigure(row.pool, JobState(row.state), row.num, None if row.oldest_s is None else float(row.oldest_s))
+            for row in rows
+        ]
 
     def pools(self) -> list[Pool]:
         """Every pool with what its living workers have and what waits in it."""

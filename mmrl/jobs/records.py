@@ -220,6 +220,16 @@ class Pool:
 
 
 @dataclass(frozen=True)
+class QueueFigure:
+    """Jobs of a pool in one state. oldest_s: how long ago the oldest of them was queued; None where none was."""
+
+    pool: str
+    state: JobState
+    num_jobs: int
+    oldest_s: float | None
+
+
+@dataclass(frozen=True)
 class PendingReason:
     """Why a job does not run yet. position: 1 is next in its pool, None if it is not in the queue.
 
