@@ -6,34 +6,46 @@ claim only, so that an adopted trainer stays the owner of its run directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy import bindparam
 
 from mmrl.jobs import tables
+from mmrl.jobs.beats import extend_leases
 from mmrl.jobs.claims import claim_job, slots
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
 from mmrl.jobs.ids import new_id
-from mmrl.jobs.index import RunIndex
 from mmrl.jobs.pools import ensure_pool, worker_records
-from mmrl.jobs.records import Attempt, Job, Lease, LeaseView, WorkerInfo, WorkerRecord, WorkerState
-from mmrl.jobs.retry import Failure, retry_delay
-from mmrl.jobs.rows import ATTEMPT_COLUMNS, JOB_COLUMNS, read_jobs, to_attempt
-from mmrl.jobs.states import HELD, TERMINAL, Desired, JobState
-from mmrl.jobs.transitions import Guard, add_event, change_state, lock_job
+from mmrl.jobs.records import Lease, LeaseView, WorkerInfo, WorkerRecord, WorkerState
+from mmrl.jobs.recovery import Recovery
+from mmrl.jobs.retry import Failure
+from mmrl.jobs.states import JobState
+from mmrl.jobs.transitions import add_event, change_state
 
-_HELD = [state.value for state in HELD]
+_ATTEMPTS, _GPUS = tables.attempts, tables.gpu_leases
+_EPOCH = sa.select(tables.jobs.c.lease_epoch).where(tables.jobs.c.id == bindparam("of_job")).scalar_subquery()
+_RELEASE = (
+    _GPUS.update()
+    .where(
+        _GPUS.c.job_id == bindparam("of_job"),
+        _GPUS.c.attempt == bindparam("of_attempt"),
+        _GPUS.c.released_at.is_(None),
+        bindparam("of_epoch", type_=sa.Integer) == _EPOCH,
+    )
+    .values(released_at=NOW)
+)
 
 
-class Leases(RunIndex):
-    """One worker's hand on the database; make it, then `register`. Index writes are in `RunIndex`."""
+class Leases(Recovery):
+    """One worker's hand on the database; make it, then `register`. What is lost comes back in `Recovery`, and
+    the index of run directories is written in `RunIndex`."""
 
     def __init__(self, database: Database, worker_id: str | None = None) -> None:
-        super().__init__(database)
-        self.worker_id = worker_id or ""
+        super().__init__(database, worker_id or "")
         self.worker_state: WorkerState = "active"
         """What the last beat told of the worker; another may have set it to draining, or taken it for dead."""
 
@@ -101,33 +113,11 @@ class Leases(RunIndex):
 
     def beat(self, leases: Iterable[Lease]) -> dict[str, LeaseView]:
         """Extends all the leases in one statement and tells how each stands. The worker's own beat goes along."""
-        wanted = {lease.job_id: lease for lease in leases}
-        table = tables.jobs
-        columns = (table.c.id, table.c.state, table.c.desired, table.c.lease_epoch, table.c.worker_id, table.c.attempt)
         with self.database.transaction(durable=False) as connection:
-            workers = tables.workers
-            alive = workers.update().where(workers.c.id == self.worker_id).values(heartbeat_at=NOW)
-            self.worker_state = connection.execute(alive.returning(workers.c.state)).scalar_one()
-            if not wanted:
-                return {}
-            pairs = [(lease.job_id, lease.lease_epoch) for lease in wanted.values()]
-            mine = sa.select(table.c.id).where(
-                sa.tuple_(table.c.id, table.c.lease_epoch).in_(sorted(pairs)),
-                table.c.worker_id == self.worker_id,
-                table.c.state.in_(_HELD),
+            self.worker_state, views = extend_leases(
+                connection, self.worker_id, list(leases), lease_s=self.database.settings.lease_s
             )
-            locked = mine.order_by(table.c.id).with_for_update()
-            extended = table.update().where(table.c.id.in_(locked.scalar_subquery()))
-            until = NOW + self.database.settings.lease_s
-            held = {
-                row.id: row for row in connection.execute(extended.values(lease_expires_at=until).returning(*columns))
-            }
-            rest = sa.select(*columns).where(table.c.id.in_([job_id for job_id in wanted if job_id not in held]))
-            others = {row.id: row for row in connection.execute(rest)} if len(held) < len(wanted) else {}
-        return {
-            job_id: _view(lease, held.get(job_id) or others.get(job_id), job_id in held)
-            for job_id, lease in wanted.items()
-        }
+        return views
 
     def move(
         self, lease: Lease, to: JobState, *, cause: str, payload: Mapping[str, Any] | None = None, **fields: Any
@@ -231,202 +221,12 @@ class Leases(RunIndex):
 
         Does nothing where another worker has adopted the attempt meanwhile.
         """
-        table, jobs = tables.gpu_leases, tables.jobs
+        values = {"of_job": lease.job_id, "of_attempt": lease.attempt, "of_epoch": lease.lease_epoch}
         with self.database.transaction(durable=False) as connection:
-            epoch = sa.select(jobs.c.lease_epoch).where(jobs.c.id == lease.job_id).scalar_subquery()
-            mine = table.update().where(
-                table.c.job_id == lease.job_id,
-                table.c.attempt == lease.attempt,
-                table.c.released_at.is_(None),
-                epoch == lease.lease_epoch,
-            )
-            connection.execute(mine.values(released_at=NOW))
-
-    def free_stray_gpus(self, gpus: Sequence[str]) -> int:
-        """Gives back those of the GPUs whose job nobody holds any more, as one that was cancelled while lost. The
-        caller has proved that nothing is on them. Gives their number."""
-        table, jobs = tables.gpu_leases, tables.jobs
-        kept = sa.select(jobs.c.id).where(jobs.c.state.in_([*_HELD, JobState.LOST.value]))
-        with self.database.transaction(durable=False) as connection:
-            stray = table.update().where(
-                table.c.gpu_uuid.in_(gpus), table.c.released_at.is_(None), table.c.job_id.not_in(kept)
-            )
-            return int(connection.execute(stray.values(released_at=NOW)).rowcount)
-
-    def reap(self) -> list[Job]:
-        """Declares lost what no worker has beaten for within its lease; one worker at a time looks.
-
-        Gives the jobs that became lost by this call. Whether their runs still live is for `adopt` and `requeue`.
-        """
-        table = tables.jobs
-        with self.database.transaction(durable=False) as connection:
-            if not self._is_due(connection, "reap", self.database.settings.lease_s / 4):
-                return []
-            expired = sa.select(table.c.id).where(table.c.state.in_(_HELD), table.c.lease_expires_at < NOW)
-            ids = list(connection.execute(expired.order_by(table.c.id).with_for_update(skip_locked=True)).scalars())
-            lost = [
-                job_id
-                for job_id in ids
-                if change_state(connection, job_id, JobState.LOST, cause="lease_expired", actor=self._actor)
-            ]
-            rows = connection.execute(sa.select(*JOB_COLUMNS).where(table.c.id.in_(lost)).order_by(table.c.id))
-            return read_jobs(connection, rows)
-
-    def bury(self, worker_id: str) -> list[str]:
-        """Another worker's process is proved gone: it is dead, and what it held is lost now and not when its leases run
-        out. Gives the ids of those jobs."""
-        table, workers = tables.jobs, tables.workers
-        with self.database.transaction(durable=False) as connection:
-            connection.execute(workers.update().where(workers.c.id == worker_id).values(state="dead"))
-            held = sa.select(table.c.id).where(table.c.worker_id == worker_id, table.c.state.in_(_HELD))
-            ids = list(connection.execute(held.order_by(table.c.id).with_for_update()).scalars())
-            for job_id in ids:
-                change_state(connection, job_id, JobState.LOST, cause="lease_expired", actor=self._actor)
-        return ids
-
-    def standing(self, job_id: str) -> tuple[JobState, int] | None:
-        """State and attempt of any job; None for one that this database does not know."""
-        table = tables.jobs
-        with self.database.reading() as connection:
-            row = connection.execute(sa.select(table.c.state, table.c.attempt).where(table.c.id == job_id)).first()
-        return None if row is None else (JobState(row.state), row.attempt)
-
-    def lost_jobs(self, *, host: str | None = None) -> list[tuple[Job, Attempt]]:
-        """Lost jobs with their last attempts, which tell where to look for the run. host: only those of that host."""
-        jobs, attempts = tables.jobs, tables.attempts
-        joined = sa.and_(attempts.c.job_id == jobs.c.id, attempts.c.attempt == jobs.c.attempt)
-        where = [jobs.c.state == JobState.LOST.value]
-        if host is not None:
-            where.append(attempts.c.host == host)
-        with self.database.reading() as connection:
-            lost = sa.select(*JOB_COLUMNS).join_from(jobs, attempts, joined).where(*where).order_by(jobs.c.id)
-            found = read_jobs(connection, connection.execute(lost))
-            query = sa.select(*ATTEMPT_COLUMNS).join_from(jobs, attempts, joined).where(*where).order_by(jobs.c.id)
-            return list(zip(found, map(to_attempt, connection.execute(query)), strict=True))
-
-    def adopt(self, job: Job | Lease) -> Lease:
-        """Takes over a lost job whose run lives: the epoch grows, the attempt stays.
-
-        job: as it was read or held; if it changed hands since, LeaseLostError is raised.
-        """
-        job_id = job.id if isinstance(job, Job) else job.job_id
-        table, attempts = tables.jobs, tables.attempts
-        with self.database.transaction(durable=False) as connection:
-            standing = lock_job(connection, job_id)
-            if standing is None or (standing.lease_epoch, standing.attempt) != (job.lease_epoch, job.attempt):
-                raise self._lost(job, "be adopted")
-            values = {
-                "worker_id": self.worker_id,
-                "lease_epoch": standing.lease_epoch + 1,
-                "lease_expires_at": NOW + self.database.settings.lease_s,
-            }
-            reached = change_state(
-                connection, job_id, JobState.RUNNING, cause="adopted", actor=self._actor, values=values
-            )
-            if reached is None:
-                raise self._lost(job, "be adopted")
-            key = (attempts.c.job_id == job_id, attempts.c.attempt == standing.attempt)
-            connection.execute(attempts.update().where(*key).values(worker_id=self.worker_id))
-            token = connection.execute(sa.select(attempts.c.token).where(*key)).scalar_one()
-            row = connection.execute(sa.select(*JOB_COLUMNS).where(table.c.id == job_id))
-            current = read_jobs(connection, row)[0]
-            leases = tables.gpu_leases
-            mine = sa.select(leases.c.gpu_uuid).where(
-                leases.c.job_id == job_id, leases.c.attempt == standing.attempt, leases.c.released_at.is_(None)
-            )
-            gpus = tuple(connection.execute(mine.order_by(leases.c.id)).scalars())
-        return Lease(job_id, self.worker_id, current.lease_epoch, current.attempt, token, gpus, current)
-
-    def requeue(self, job: Job, failure: Failure) -> JobState:
-        """A lost job whose processes are proved gone: its GPUs are free, and it starts again if starts are left.
-
-        A job that was to be cancelled is cancelled. Raises LeaseLostError if it changed hands since it was read.
-        """
-        with self.database.transaction(durable=False) as connection:
-            standing = lock_job(connection, job.id)
-            read = (JobState.LOST, job.lease_epoch, job.attempt)
-            if standing is None or (standing.state, standing.lease_epoch, standing.attempt) != read:
-                raise self._lost(job, "be queued again")
-            table = tables.gpu_leases
-            free = table.update().where(table.c.job_id == job.id, table.c.released_at.is_(None))
-            connection.execute(free.values(released_at=NOW))
-            reached = self._end(connection, job.id, job.attempt, failure, guard=None)
-        assert reached is not None
-        return reached
+            connection.execute(_RELEASE, values)
 
     def event(self, lease: Lease, cause: str, payload: Mapping[str, Any] | None = None) -> None:
         """A line in the job's history without a change of state."""
         with self.database.transaction(durable=False) as connection:
             self._check(connection, lease)
             add_event(connection, lease.job_id, lease.attempt, cause, self._actor, payload=payload)
-
-    def _end(
-        self, connection: sa.Connection, job_id: str, attempt: int, failure: Failure, *, guard: Guard | None
-    ) -> JobState | None:
-        table = tables.jobs
-        standing = lock_job(connection, job_id)
-        if standing is None:
-            return None
-        row = connection.execute(sa.select(table.c.retries, table.c.max_attempts).where(table.c.id == job_id)).one()
-        delay = retry_delay(
-            failure,
-            retries=row.retries,
-            max_attempts=row.max_attempts,
-            last_class=_last_class(connection, job_id, attempt),
-            settings=self.database.settings,
-        )
-        told: dict[str, Any] = {
-            "error_class": failure.error_class,
-            "error_message": failure.message,
-            "exit_code": failure.exit_code,
-        }
-        values: dict[str, Any] = dict(told)
-        if standing.state is JobState.LOST and standing.desired in (Desired.CANCEL, Desired.KILL):
-            to, cause = JobState.CANCELLED, "cancel"
-        elif delay is None or standing.state is JobState.STOPPING:
-            to, cause = JobState.FAILED, "failed"
-        else:
-            to, cause = JobState.QUEUED, "retry"
-            values |= {"available_at": NOW + delay, "retries": table.c.retries + 1}
-            told |= {"retry_in_s": delay}
-        return change_state(
-            connection, job_id, to, cause=cause, actor=self._actor, guard=guard, values=values, payload=told
-        )
-
-    @property
-    def _actor(self) -> str:
-        return f"worker:{self.worker_id}"
-
-    def _guard(self, lease: Lease) -> Guard:
-        return Guard(lease.worker_id, lease.lease_epoch)
-
-    def _is_due(self, connection: sa.Connection, name: str, every_s: float) -> bool:
-        """Whether a duty is due; it is then this worker's, until the next time."""
-        table = tables.duties
-        taken = table.update().where(table.c.name == name, table.c.due_at <= NOW).values(due_at=NOW + every_s)
-        if connection.execute(taken).rowcount == 1:
-            return True
-        if connection.execute(sa.select(table.c.name).where(table.c.name == name)).first() is not None:
-            return False
-        with connection.begin_nested():
-            connection.execute(table.insert().values(name=name, due_at=NOW + every_s))
-        return True
-
-
-def _view(lease: Lease, row: Any, is_held: bool) -> LeaseView:
-    if row is None:
-        return LeaseView(lease.job_id, Desired.CANCEL, JobState.CANCELLED, lease.lease_epoch, False, True)
-    state = JobState(row.state)
-    is_same = row.lease_epoch == lease.lease_epoch and state not in TERMINAL
-    is_mine = is_held or (is_same and row.worker_id == lease.worker_id and state is JobState.LOST)
-    return LeaseView(lease.job_id, Desired(row.desired), state, row.lease_epoch, is_held, not is_mine, row.attempt)
-
-
-def _last_class(connection: sa.Connection, job_id: str, attempt: int) -> str | None:
-    """The error class with which the attempt before went back to the queue."""
-    table = tables.job_events
-    query = sa.select(table.c.payload).where(
-        table.c.job_id == job_id, table.c.attempt == attempt - 1, table.c.cause == "retry"
-    )
-    payload = connection.execute(query.order_by(table.c.id.desc()).limit(1)).scalar()
-    return payload.get("error_class") if payload else None
