@@ -2,6 +2,8 @@
 
 MODEL_FOLDER = "model"
 """What `from_pretrained` loads."""
+ADAPTER_FOLDER = "adapter"
+"""The adapter of a run that trains one, as peft loads it; MODEL_FOLDER then has it added in."""
 TRAINER_FILE = "trainer.pt"
 """States of parts that lie in one process."""
 SHARDS_FOLDER = "shards"

@@ -15,6 +15,7 @@ from mmrl.config.checkpoint import CheckpointConfig
 from mmrl.config.critic import CriticConfig
 from mmrl.config.data_reading import DataReadingConfig
 from mmrl.config.evaluation import EvalConfig
+from mmrl.config.lora import LoraConfig
 from mmrl.config.offline import RewardModelTraining, SftConfig
 from mmrl.config.optim import ModelPart, OptimConfig
 from mmrl.config.placement import PlacementConfig
@@ -36,6 +37,9 @@ class ModelConfig(ConfigModel):
     """Parts that are not trained: vision (the tower), projector (the merger), language."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the model runs; auto takes the GPU when there is one."""
+    lora: LoraConfig | None = None
+    """Train an adapter beside the frozen weights, such as {rank: 16, alpha: 32, targets: [language]}; null trains the
+    weights themselves."""
 
 
 class ImageConfig(ConfigModel):
@@ -205,7 +209,7 @@ class RunConfig(ConfigModel):
     """Which processes there are and what lives in them."""
     stages: tuple[StageConfig, ...] = ()
     """Stages of the user's own."""
-    track: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    track: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ()
     """Trackers that metrics are sent to besides the run directory."""
 
     @classmethod

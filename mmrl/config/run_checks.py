@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mmrl.config.algorithm import DapoConfig, GdpoConfig, advantage_config
+from mmrl.config.lora_checks import check_lora
 from mmrl.config.offline_checks import check_offline
 from mmrl.config.placement_checks import check_engine, check_placement
 from mmrl.config.run import RunConfig
@@ -22,6 +23,7 @@ def check_run(config: RunConfig) -> None:
         _check_kl,
         _check_correction,
         _check_batches,
+        check_lora,
         check_engine,
         check_placement,
     ):

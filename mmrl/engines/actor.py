@@ -18,6 +18,7 @@ from mmrl.engines.passes import logprobs_without_gradient
 from mmrl.engines.updates import Updates
 from mmrl.models.flops import step_flops
 from mmrl.models.lockstep import everyones
+from mmrl.models.lora import adapter_weights, adapters_dropping
 from mmrl.models.matrix_peak import matrix_peak
 from mmrl.models.policy import PolicyModel, named_weights
 
@@ -30,6 +31,7 @@ class HfActor:
     total_steps: run steps, over which the learning rate takes its course.
     updates_per_step: optimiser steps in a run step; mini_batches · epochs of `train` if not given.
     idle_steps: first run steps in which this policy is not updated; the rate's course begins behind them.
+    sends_adapter: whether `weights` gives the adapter alone.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class HfActor:
         total_steps: int,
         updates_per_step: int | None = None,
         idle_steps: int = 0,
+        sends_adapter: bool = False,
     ) -> None:
         self.policy = policy.eval()
+        self._sends_adapter = sends_adapter
         self._train = train
         self._temperature = temperature
         if train.gradient_checkpointing:
@@ -121,7 +125,10 @@ class HfActor:
         self._updates.discard()
 
     def weights(self) -> NamedWeights:
-        """Name as in a saved checkpoint and full tensor of each weight, tied ones once; detached, not copied."""
+        """Name as in a saved checkpoint and full tensor of each weight, tied ones once, adapters added in; detached,
+        not copied. Of an actor that sends its adapter, that alone, by the names that peft gives."""
+        if self._sends_adapter:
+            return adapter_weights(self.policy.hf, self.policy.device)
         return named_weights(self.policy)
 
     def state_dict(self) -> dict[str, Any]:
@@ -136,9 +143,10 @@ class HfActor:
         self._updates.load_state_dict(state)
 
     def _forward(self, micro_batch: GroupBatch, objective: Objective) -> TokenStats:
-        return self.policy(
-            micro_batch,
-            temperature=self._temperature,
-            path=self._train.path,
-            with_entropy=objective.needs_entropy,
-        )
+        with adapters_dropping(self.policy.hf):
+            return self.policy(
+                micro_batch,
+                temperature=self._temperature,
+                path=self._train.path,
+                with_entropy=objective.needs_entropy,
+            )

@@ -8,6 +8,7 @@ import torch
 
 from mmrl.engines.base import NamedWeights
 from mmrl.errors import ModelError
+from mmrl.models.lora import has_adapter, take_adapter
 from mmrl.models.policy import PolicyModel, checkpoint_names
 
 _SHOWN = 5
@@ -46,12 +47,16 @@ class WeightFaults:
 
 @torch.no_grad()
 def load_named_weights(policy: PolicyModel, weights: NamedWeights) -> None:
-    """Copies each weight, by its checkpoint name, into the policy's own tensor, whatever the precision it comes in.
+    """Copies each weight, by its checkpoint name, into the policy's own tensor, whatever the precision it comes in. A
+    policy with an adapter takes the weights of that, by peft's names.
 
     Raises ModelError naming weights that are missing, unknown or of another shape. Those that fit are copied by then.
     """
+    if has_adapter(policy.hf):
+        take_adapter(policy.hf, dict(weights), what="weight update")
+        return
     names = checkpoint_names(policy.hf)
-    targets = {names[name]: parameter for name, parameter in policy.hf.named_parameters()}
+    targets = {names[name]: parameter for name, parameter in policy.hf.named_parameters() if name in names}
     faults = WeightFaults({name: target.shape for name, target in targets.items()})
     for name, weight in weights:
         if faults.fits(name, weight.shape):

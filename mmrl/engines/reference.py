@@ -42,3 +42,21 @@ class Reference:
     def logprobs(self, batch: GroupBatch) -> Tensor:
         """(B, T) float32, zero where response_mask is 0."""
         return logprobs_without_gradient(self.policy, batch, self._train, temperature=self._temperature).logprobs
+
+
+class AdapterOffReference:
+    """The policy with its adapter off: the reference of a run that trains one, without a second copy of weights.
+
+    policy: the actor's own, with adapters.
+    """
+
+    def __init__(self, policy: PolicyModel, train: TrainConfig, *, temperature: float) -> None:
+        self._policy = policy
+        self._train = train
+        self._temperature = temperature
+
+    @logged_call
+    def logprobs(self, batch: GroupBatch) -> Tensor:
+        """(B, T) float32, zero where response_mask is 0."""
+        with self._policy.adapter_off():
+            return logprobs_without_gradient(self._policy, batch, self._train, temperature=self._temperature).logprobs

@@ -22,6 +22,7 @@ from mmrl.calls import logged_call
 from mmrl.engines import vllm_process
 from mmrl.engines.base import NamedWeights, OnGroup, RolloutStats, SamplingParams
 from mmrl.engines.sampling import check_params, group_seeds
+from mmrl.engines.vllm_adapter import VllmAdapter
 from mmrl.engines.vllm_groups import GrowingGroup
 from mmrl.engines.vllm_plan import EnginePlan
 from mmrl.engines.vllm_run import VllmRun, find_draws
@@ -44,11 +45,18 @@ class VllmRollout:
     """Meets `engines.base.RolloutEngine` with a vLLM engine of this process; `build_vllm_rollout` makes one.
 
     llm: a `vllm.LLM` started with `vllm_arguments`. skeleton: the policy without its weights, with the prompts that
-    the actor reads; it knows names, shapes and sizes.
+    the actor reads; it knows names, shapes and sizes. adapter: where updates bring an adapter and no other weight.
     """
 
     def __init__(
-        self, llm: Any, skeleton: PolicyModel, plan: EnginePlan, sleeper: Sleeper, *, policy_version: int = 0
+        self,
+        llm: Any,
+        skeleton: PolicyModel,
+        plan: EnginePlan,
+        sleeper: Sleeper,
+        *,
+        policy_version: int = 0,
+        adapter: VllmAdapter | None = None,
     ) -> None:
         self._llm: Any | None = llm
         self._skeleton = skeleton
@@ -56,6 +64,7 @@ class VllmRollout:
         self._plan = plan
         self._sleeper = sleeper
         self._policy_version = policy_version
+        self._adapter = adapter
         self._last_stats: RolloutStats | None = None
         self._weights_are_whole = True
         self._draws = llm.collective_rpc(find_draws)[0]
@@ -107,7 +116,8 @@ class VllmRollout:
             for sample, own in zip(samples, seeds, strict=True)
         )
         groups = list(waiting)
-        run = VllmRun(llm, self._draws, self._prompts, params, on_group)
+        adapter = None if self._adapter is None else self._adapter.request
+        run = VllmRun(llm, self._draws, self._prompts, params, on_group, adapter=adapter)
         try:
             while waiting or run.num_unfinished:
                 while waiting and run.num_unfinished < 2 * self._plan.max_rows:
@@ -130,7 +140,10 @@ class VllmRollout:
         llm = self._open()
         self._sleeper.wake(weights_only=True)
         self._weights_are_whole = False
-        update_engine(llm, weights, self._shapes, llm.llm_engine.model_config.dtype)
+        if self._adapter is not None:
+            self._adapter.update(llm, weights, version)
+        else:
+            update_engine(llm, weights, self._shapes, llm.llm_engine.model_config.dtype)
         self._weights_are_whole = True
         self._sleeper.weights_came()
         self._sleeper.wake()
@@ -148,6 +161,8 @@ class VllmRollout:
     def close(self) -> None:
         """Frees all that the engine holds; another may be built in this process."""
         llm, self._llm, self._draws = self._llm, None, None
+        if self._adapter is not None:
+            self._adapter.close()
         if llm is not None:
             vllm_process.stop(llm)
 

@@ -20,11 +20,11 @@ from torch.distributed.tensor import DTensor
 from mmrl.config.actor import FsdpConfig
 from mmrl.config.run import ImageConfig, ModelConfig
 from mmrl.data.images import ImageStore
-from mmrl.engines.shard_tensors import rows_of
 from mmrl.engines.sharding import Ranks, shard
 from mmrl.errors import MmrlError, ModelError
 from mmrl.models.loading import load_empty, load_hf, local_folder
-from mmrl.models.lockstep import local_part
+from mmrl.models.lockstep import local_part, rows_of
+from mmrl.models.lora import begin_adapter
 from mmrl.models.policy import PolicyModel, checkpoint_names
 from mmrl.models.reward_model import RewardModel, is_reward_model, load_head
 from mmrl.models.value_model import ValueModel
@@ -83,7 +83,8 @@ def _head_in(model: RewardModel, folder: Path) -> Tensor | None:
 def _fill(model: nn.Module, policy: PolicyModel, config: ModelConfig, fsdp: FsdpConfig, ranks: Ranks) -> None:
     _materialise(model, ranks.device, torch.device("cpu") if fsdp.offload else ranks.device)
     names = checkpoint_names(policy.hf)
-    weights = {names[name]: weight for name, weight in policy.hf.named_parameters()}
+    weights = {names[name]: weight for name, weight in policy.hf.named_parameters() if name in names}
+    begin_adapter(policy.hf)
     what = f"model {config.path}"
     files = _on_all(ranks, what, lambda: _files_of(local_folder(config.path)))
     missing = [name for name in weights if name not in files]

@@ -17,6 +17,7 @@ from torch import Tensor
 from mmrl.engines.sharding import Ranks
 from mmrl.errors import CheckpointWriteError
 from mmrl.models.lockstep import whole
+from mmrl.models.lora import adapter_config, adapter_weights, has_adapter, save_adapter
 from mmrl.models.policy import PolicyModel, checkpoint_names, named_weights
 from mmrl.models.reward_model import RewardModel, save_head
 from mmrl.models.saving import save_settings
@@ -48,6 +49,22 @@ def save_sharded_model(
     told = ranks.gather(fault)[0]
     if told is not None:
         raise CheckpointWriteError(f"the model could not be written to {folder}: {told}")
+
+
+def save_sharded_adapter(policy: PolicyModel, folder: Path, ranks: Ranks) -> None:
+    """The adapter as peft loads it, put together by all ranks; nothing for a policy without one."""
+    if not has_adapter(policy.hf):
+        return
+    state = dict(adapter_weights(policy.hf, policy.device))
+    fault: str | None = None
+    if ranks.rank == 0:
+        try:
+            save_adapter(state, adapter_config(policy.hf, str(policy.hf.config._name_or_path)), folder)
+        except (OSError, SafetensorError) as error:
+            fault = str(error)
+    told = ranks.gather(fault)[0]
+    if told is not None:
+        raise CheckpointWriteError(f"the adapter could not be written to {folder}: {told}")
 
 
 def save_sharded_reward_model(
@@ -104,6 +121,8 @@ def _plan(policy: PolicyModel, dtype: torch.dtype, file_bytes: int) -> list[list
     files: list[list[str]] = [[]]
     room = file_bytes
     for name, weight in policy.hf.named_parameters():
+        if name not in names:
+            continue
         size = weight.numel() * dtype.itemsize
         if files[-1] and size > room:
             files.append([])

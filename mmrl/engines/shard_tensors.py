@@ -1,24 +1,11 @@
-"""Whole tensors and the part of them that a rank keeps."""
+"""A whole tensor divided as another one is."""
 
 from __future__ import annotations
 
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from mmrl.models.lockstep import local_part
-
-
-def rows_of(weight: Tensor) -> slice:
-    """The rows of a sharded tensor that this rank keeps; all of a whole one.
-
-    Shards are divided along the first axis as by `torch.chunk`, over the last axis of the mesh.
-    """
-    if not isinstance(weight, DTensor):
-        return slice(None)
-    mesh = weight.device_mesh
-    chunk = -(-weight.shape[0] // mesh.size(mesh.ndim - 1))
-    start = min(chunk * mesh.get_local_rank(mesh.ndim - 1), weight.shape[0])
-    return slice(start, start + local_part(weight).shape[0])
+from mmrl.models.lockstep import rows_of
 
 
 def sharded_like(weight: Tensor, full: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from mmrl.config import RunConfig
 from mmrl.engines import vllm_process
 from mmrl.engines.rollout_needs import RolloutNeeds, needs_of
 from mmrl.engines.rollout_vllm import VllmRollout
+from mmrl.engines.vllm_adapter import VllmAdapter, adapter_arguments
 from mmrl.engines.vllm_plan import CPU_BLOCK_TOKENS, EnginePlan, plan_engine
 from mmrl.engines.vllm_sleep import make_sleeper
 from mmrl.errors import ConfigError
@@ -43,8 +44,12 @@ def build_vllm_rollout(
     """
     vllm_process.import_vllm()
     check_ranks(config, distributed=distributed)
-    settings = config.model.model_copy(update={"path": str(model_folder)})
+    lora = config.model.lora if config.model.lora is not None and config.model.lora.sync == "adapter" else None
+    settings = config.model.model_copy(update={"path": str(model_folder), "lora": None})
     skeleton = skeleton_with(settings, prompts)
+    adapter = None
+    if lora is not None:
+        adapter = VllmAdapter(skeleton_with(settings.model_copy(update={"lora": lora}), prompts))
     on_cpu = vllm_process.on_cpu()
     plan = plan_engine(
         config.rollout,
@@ -57,8 +62,11 @@ def build_vllm_rollout(
     arguments = vllm_arguments(
         config, plan, prompts, model_folder=str(model_folder), on_cpu=on_cpu, distributed=distributed
     )
+    if lora is not None:
+        arguments |= adapter_arguments(lora)
     llm = vllm_process.start(arguments)
-    return VllmRollout(llm, skeleton, plan, make_sleeper(llm, config.rollout), policy_version=policy_version)
+    sleeper = make_sleeper(llm, config.rollout, brings_all=lora is None)
+    return VllmRollout(llm, skeleton, plan, sleeper, policy_version=policy_version, adapter=adapter)
 
 
 def build(

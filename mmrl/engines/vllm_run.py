@@ -13,16 +13,25 @@ from mmrl.models.processing import PromptProcessor
 
 
 class VllmRun:
-    """Requests that vLLM works on, and what has come of them. draws: of `find_draws`."""
+    """Requests that vLLM works on, and what has come of them. draws: of `find_draws`. adapter: vLLM's
+    request of the adapter that all go through."""
 
     def __init__(
-        self, llm: Any, draws: Any, prompts: PromptProcessor, params: SamplingParams, on_group: OnGroup | None
+        self,
+        llm: Any,
+        draws: Any,
+        prompts: PromptProcessor,
+        params: SamplingParams,
+        on_group: OnGroup | None,
+        *,
+        adapter: Any = None,
     ) -> None:
         self._llm = llm
         self._draws = draws
         self._prompts = prompts
         self._params = params
         self._on_group = on_group
+        self._adapter = adapter
         self._places: dict[str, tuple[GrowingGroup, int]] = {}
         self._engine_ids: dict[str, str] = {}
         self._num_added = 0
@@ -40,7 +49,9 @@ class VllmRun:
         for index, request in enumerate(group.requests()):
             name = f"{self._num_added}-{index}"
             self._places[name] = (group, index)
-            self._engine_ids[name] = self._llm.llm_engine.add_request(name, rendered, request)
+            self._engine_ids[name] = self._llm.llm_engine.add_request(
+                name, rendered, request, lora_request=self._adapter
+            )
         self._num_added += 1
 
     def step(self) -> None:

@@ -38,8 +38,10 @@ class Sleeper(Protocol):
     def weights_came(self) -> None: ...
 
 
-def make_sleeper(llm: Any, config: RolloutConfig) -> Sleeper:
-    level = sleep_level(config, quantized=llm.llm_engine.model_config.quantization is not None)
+def make_sleeper(llm: Any, config: RolloutConfig, *, brings_all: bool = True) -> Sleeper:
+    """brings_all: whether every update brings all weights; those of an adapter alone do not."""
+    quantized = llm.llm_engine.model_config.quantization is not None
+    level = sleep_level(config, quantized=quantized or not brings_all)
     if level is None:
         return NeverSleeps(why="rollout.sleep is never" if config.sleep == "never" else "it has no sleep mode here")
     return VllmSleeper(llm.llm_engine, level)

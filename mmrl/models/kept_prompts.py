@@ -57,9 +57,10 @@ class _Pass:
         if self.gradients is None:
             return
         pairs = zip(self.prefix.tensors(), self.gradients, strict=True)
-        tensors, gradients = zip(*((tensor, grad) for tensor, grad in pairs if tensor.requires_grad), strict=True)
+        learned = [(tensor, gradient) for tensor, gradient in pairs if tensor.requires_grad]
         self.gradients = None
-        torch.autograd.backward(tensors, gradients)
+        if learned:
+            torch.autograd.backward(*zip(*learned, strict=True))
 
     def _collect(self, position: int, rows: Tensor, leaf: Tensor) -> None:
         """Adds a leaf's gradient, which it then gives up."""

@@ -19,6 +19,7 @@ from mmrl.errors import ModelError, NotFoundError
 from mmrl.models.attention import ATTENTION
 from mmrl.models.families import Family, family_for
 from mmrl.models.freezing import apply_freeze
+from mmrl.models.lora import add_adapter
 from mmrl.models.policy_model import PolicyModel
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.quiet import without_progress_bars
@@ -53,10 +54,7 @@ def load_policy(
     family.adapt(hf)
     hf.to(_device(config.device))
     policy = PolicyModel(hf, family, prompts, dtype=_DTYPES[config.dtype])
-    if trainable:
-        apply_freeze(policy, config.freeze)
-    else:
-        policy.requires_grad_(False)
+    _make_trainable(policy, config) if trainable else policy.requires_grad_(False)
     return policy
 
 
@@ -81,11 +79,16 @@ def load_empty(
     hf.generation_config = _without_sampling_defaults(generation_config)
     family.adapt(hf)
     policy = PolicyModel(hf, family, prompts, dtype=_DTYPES[config.dtype], device=device)
-    if trainable:
-        apply_freeze(policy, config.freeze)
-    else:
-        policy.requires_grad_(False)
+    _make_trainable(policy, config) if trainable else policy.requires_grad_(False)
     return policy
+
+
+def _make_trainable(policy: PolicyModel, config: ModelConfig) -> None:
+    """What the config trains: its adapter where it has one, else all parts that are not frozen."""
+    if config.lora is not None:
+        add_adapter(policy.hf, policy.family, config.lora, freeze=config.freeze)
+    else:
+        apply_freeze(policy, config.freeze)
 
 
 def load_hf(config: ModelConfig) -> Any:
@@ -121,7 +124,7 @@ def skeleton_with(config: ModelConfig, prompts: PromptProcessor) -> PolicyModel:
             hf_config, dtype=torch.float32, attn_implementation=family.attention_settings(ATTENTION)
         )
         policy = PolicyModel(hf, family, prompts, dtype=_DTYPES[config.dtype])
-    apply_freeze(policy, config.freeze)
+    _make_trainable(policy, config)
     return policy
 
 
@@ -140,7 +143,7 @@ def load_sizes(config: ModelConfig) -> PolicyModel:
     with torch.device("meta"):
         hf = family.auto_class.from_config(hf_config, dtype=torch.float32)
         policy = PolicyModel(hf, family, _NoPrompts(), dtype=_DTYPES[config.dtype])  # type: ignore[arg-type]
-    apply_freeze(policy, config.freeze)
+    _make_trainable(policy, config)
     return policy
 
 
@@ -167,11 +170,25 @@ def _read_folder(path: str) -> tuple[Any, Family, Any]:
     check_folder(path)
     hf_config = ask_transformers(path, AutoConfig.from_pretrained)
     family = family_for(hf_config)
+    _refuse_quantised(path, hf_config)
     if Path(path).is_dir():
         _check_files(Path(path), family)
     processor = ask_transformers(path, (AutoProcessor if family.sees_images else AutoTokenizer).from_pretrained)
     check_vocabulary(path, hf_config, getattr(processor, "tokenizer", processor))
     return hf_config, family, processor
+
+
+def _refuse_quantised(path: str, hf_config: Any) -> None:
+    """Weights are trained, merged with adapters and sent to engines as floating-point numbers; a quantised base would
+    drift with every merge."""
+    quantised = getattr(hf_config, "quantization_config", None)
+    if quantised is not None:
+        values = quantised if isinstance(quantised, dict) else quantised.to_dict()
+        raise ModelError(
+            f"model.path: {path} is quantised ({values.get('quant_method', 'by an unknown method')}), and mmrl trains, "
+            "samples and merges adapters in bfloat16 or float32; take the model that it was made from (an adapter, "
+            "model.lora, keeps the memory of training low)"
+        )
 
 
 def _weights_dtype(config: ModelConfig) -> torch.dtype:

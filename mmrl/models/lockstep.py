@@ -84,6 +84,19 @@ def local_parts(tensors: Sequence[Tensor]) -> list[Tensor]:
     return [local_part(tensor) for tensor in tensors]
 
 
+def rows_of(weight: Tensor) -> slice:
+    """The rows of a sharded tensor that this rank keeps; all of a whole one.
+
+    Shards are divided along the first axis as by `torch.chunk`, over the last axis of the mesh.
+    """
+    if not isinstance(weight, DTensor):
+        return slice(None)
+    mesh = weight.device_mesh
+    chunk = -(-weight.shape[0] // mesh.size(mesh.ndim - 1))
+    start = min(chunk * mesh.get_local_rank(mesh.ndim - 1), weight.shape[0])
+    return slice(start, start + local_part(weight).shape[0])
+
+
 def whole(tensor: Tensor, device: torch.device) -> Tensor:
     """A sharded tensor put together on `device`, by all ranks at once; a whole tensor itself."""
     return tensor.to(device).full_tensor() if isinstance(tensor, DTensor) else tensor

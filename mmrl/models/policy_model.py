@@ -8,8 +8,8 @@ with its prompt and images; it is slower and the oracle of the first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ from mmrl.models.features import ImageEncoder
 from mmrl.models.head import Predictions, chosen_stats, log_probs
 from mmrl.models.kept_prompts import KeptPrompts
 from mmrl.models.lockstep import Lockstep
+from mmrl.models.lora import adapters_off
 from mmrl.models.prefix import Prefix, empty_cache, join_prefixes
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.rows import Rows, build_rows
@@ -89,6 +90,16 @@ class PolicyModel(nn.Module):
     def precision(self) -> AbstractContextManager[Any]:
         """The context in which passes are computed. Enter it around a loop of calls: casts of weights then last."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+
+    @contextmanager
+    def adapter_off(self) -> Iterator[None]:
+        """Within the block the policy is the one that it was before it got an adapter."""
+        kept, self.kept_prompts = self.kept_prompts, KeptPrompts(self.hf)
+        try:
+            with adapters_off(self.hf):
+                yield
+        finally:
+            self.kept_prompts = kept
 
     def checkpoint_gradients(self) -> None:
         """From now on layers and vision blocks keep only their inputs for the backward pass and then run again."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers.core_model_loading import revert_weight_conversion
 
-from mmrl.models.lockstep import whole
+from mmrl.models.lora import has_adapter, is_adapter_weight, merged_state, merged_weight, plain_name
 from mmrl.models.policy_model import PolicyModel
 from mmrl.models.quiet import without_progress_bars
 
@@ -31,7 +31,8 @@ def save_weights(
 ) -> None:
     """The weights of `state`, which may be a copy of the model's own of some time ago, and the configuration."""
     dtype = policy.hf.dtype if dtype is None else dtype
-    weights = {name: tensor.detach().to(dtype) for name, tensor in state.items()}
+    plain = merged_state(policy.hf, state) if has_adapter(policy.hf) else state
+    weights = {name: tensor.detach().to(dtype) for name, tensor in plain.items()}
     with without_progress_bars():
         policy.hf.save_pretrained(folder, state_dict=weights)
     save_settings(policy, folder, dtype)
@@ -77,15 +78,17 @@ def named_weights(policy: PolicyModel) -> Iterator[tuple[str, Tensor]]:
     """Checkpoint name and tensor (detached, not copied) of each weight, tied ones once.
 
     A weight that is divided among ranks is put together when it comes, so all ranks must take every one; each is freed
-    as soon as its taker lets go of it.
+    as soon as its taker lets go of it. Adapters are added in.
     """
     names = checkpoint_names(policy.hf)
+    modules = dict(policy.hf.named_modules())
     for name, weight in policy.hf.named_parameters():
-        yield names[name], whole(weight.detach(), policy.device)
+        if name in names:
+            yield names[name], merged_weight(modules, name, weight, policy.device)
 
 
 def checkpoint_names(hf: Any) -> dict[str, str]:
-    """The name of each parameter in a saved checkpoint, by its name in the module."""
-    own = [name for name, _ in hf.named_parameters()]
-    numbered = {name: torch.tensor(index) for index, name in enumerate(own)}
+    """The name of each parameter in a saved checkpoint, by its name in the module; adapters have none there."""
+    own = [name for name, _ in hf.named_parameters() if not is_adapter_weight(name)]
+    numbered = {plain_name(name): torch.tensor(index) for index, name in enumerate(own)}
     return {own[int(number)]: saved for saved, number in revert_weight_conversion(hf, numbered).items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from mmrl.runs.records import StateName
+from mmrl.runs.tracker_base import SampleRow
 
 _FLUSH_EVERY_S = 10
 
@@ -44,6 +45,14 @@ class TensorBoardTracker:
             if math.isfinite(float(value))
         ]
         self._add(Event(summary=Summary(value=values), step=step))
+
+    def samples(self, rows: Sequence[SampleRow]) -> None:
+        """As text, a paragraph a response."""
+        first = rows[0]
+        texts = [
+            f"{row.prompt}\n\nanswer: {row.answer}\n\nresponse (reward {row.reward}): {row.response}" for row in rows
+        ]
+        self._add(Event(summary=text_pb(f"samples/{first.split}", "\n\n---\n\n".join(texts)), step=first.step))
 
     def finish(self, state: StateName) -> None:
         if self._writer is not None:

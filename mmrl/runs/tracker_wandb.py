@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +13,9 @@ import wandb
 from mmrl.runs.disk import write_whole
 from mmrl.runs.layout import attempt_dir, attempts
 from mmrl.runs.records import StateName
+from mmrl.runs.tracker_base import SampleRow, Segment
 
 Mode = Literal["online", "offline", "disabled", "shared"]
-
-_SETTINGS = {"silent": True, "console": "off", "disable_git": True, "disable_code": True, "x_disable_meta": True}
 
 
 class WandbTracker:
@@ -28,6 +27,7 @@ class WandbTracker:
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir = run_dir
+        self._segment = Segment.of(run_dir)
         self._run: Any = None
 
     def start(self, config: Mapping[str, Any]) -> None:
@@ -48,9 +48,22 @@ class WandbTracker:
         # A resumed run goes back to an earlier step, which wandb's own step counter would refuse.
         self._run.define_metric("step", hidden=True)
         self._run.define_metric("*", step_metric="step")
+        self._run.summary["segments"] = self._segment.number
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log({"step": step, **metrics})
+        self._run.log({"step": step, "segment": self._segment.number, **self._segment.named(step, metrics)})
+
+    def samples(self, rows: Sequence[SampleRow]) -> None:
+        """A table of the step, its images beside the texts."""
+        first = rows[0]
+        parts = sorted({name for row in rows for name in row.parts})
+        columns = ["step", "prompt", "image", "answer", "response", "reward", *(f"reward/{name}" for name in parts)]
+        table = wandb.Table(columns=columns)
+        for row in rows:
+            image = wandb.Image(str(row.images[0])) if row.images else None
+            scores = [row.parts.get(name) for name in parts]
+            table.add_data(row.step, row.prompt, image, row.answer, row.response, row.reward, *scores)
+        self._run.log({"step": first.step, "segment": self._segment.number, f"samples/{first.split}": table})
 
     def finish(self, state: StateName) -> None:
         self._run.summary["state"] = state

@@ -7,25 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mmrl.config import plain_config
 from mmrl.runs.records import StateName
+from mmrl.runs.tracker_base import SampleRow, Tracker
 
 if TYPE_CHECKING:
     from mmrl.config.kinds import AnyConfig
-
-
-class Tracker(Protocol):
-    """One service. Any method may raise; `Trackers` then drops it."""
-
-    def start(self, config: Mapping[str, Any]) -> None:
-        """config: the resolved config as plain data, secrets removed."""
-        ...
-
-    def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
-
-    def finish(self, state: StateName) -> None: ...
 
 
 class Trackers:
@@ -57,6 +46,10 @@ class Trackers:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._each(lambda tracker: tracker.log(step, metrics))
 
+    def samples(self, rows: Sequence[SampleRow]) -> None:
+        if rows:
+            self._each(lambda tracker: tracker.samples(rows))
+
     def finish(self, state: StateName) -> None:
         self._each(lambda tracker: tracker.finish(state))
         self._trackers.clear()
@@ -83,4 +76,8 @@ def build_tracker(name: str, *, run_dir: Path) -> Tracker:
         from mmrl.runs.tracker_wandb import WandbTracker
 
         return WandbTracker(run_dir)
-    raise ValueError(f"unknown tracker {name!r}; known: tensorboard, wandb")
+    if name == "mlflow":
+        from mmrl.runs.tracker_mlflow import MlflowTracker
+
+        return MlflowTracker(run_dir)
+    raise ValueError(f"unknown tracker {name!r}; known: tensorboard, wandb, mlflow")

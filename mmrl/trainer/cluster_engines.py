@@ -72,13 +72,16 @@ class ClusterSource:
         groups = {pool: self._group(pool, frozenset(own), needs, room) for pool, own in roles.items()}
         actor, sampling = groups[placement.pool_of("actor")], groups[placement.pool_of("rollout")]
         rollout = RemoteRollout(sampling, tensor_parallel=config.rollout.tensor_parallel, policy_version=self._version)
+        sync = Sync(actor, sampling, rollout, dtype=_travelling_dtype(config))
+        if self._point is not None and config.model.lora is not None:
+            sync(self._version)
         return Engines(
             processor=SketchMaker(self.policy.prompts),
             actor=RemoteActor(actor),
             rollout=rollout,
             reference=RemoteReference(groups[placement.pool_of("reference")]) if needs.reference else None,
             critic=self._critic(groups[placement.pool_of("critic")]) if needs.critic else None,
-            sync=Sync(actor, sampling, rollout, dtype=_travelling_dtype(config)),
+            sync=sync,
             parts={},
             remote_parts=("actor", "critic"),
             snapshots=self.snapshots_of(actor),

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mmrl.batch import PreparedImage, PreparedPrompt
+from mmrl.checkpoint_files import ADAPTER_FOLDER
 from mmrl.config import RunConfig
 from mmrl.data.images import ImageStore
 from mmrl.engines.actor import HfActor
 from mmrl.engines.base import Actor, Critic, ReferencePolicy, Sampler
 from mmrl.engines.critic import build_critic
-from mmrl.engines.reference import Reference
+from mmrl.engines.reference import AdapterOffReference, Reference
 from mmrl.engines.registry import build_rollout
+from mmrl.models.lora import load_adapter
 from mmrl.models.policy import PolicyModel, load_policy
 from mmrl.models.processing import EncodedTurns, PromptProcessor
 from mmrl.trainer.resume import ResumePoint
@@ -106,11 +108,14 @@ class InlineSource:
         self._config = config
         self._store = store
         self._point = point
-        model = config.model
-        if point is not None:
+        model, lora = config.model, config.model.lora
+        if point is not None and lora is None:
             model = model.model_copy(update={"path": str(point.model_folder)})
-        self._model_path = model.path
+        sends_merged = lora is None or lora.sync == "merged"
+        self._model_path = str(point.model_folder) if point is not None and sends_merged else model.path
         self.policy = load_policy(model, config.data.image, store=store)
+        if point is not None and lora is not None:
+            load_adapter(self.policy.hf, point.folder / ADAPTER_FOLDER)
 
     def open(self, needs: EngineNeeds, stack: ExitStack) -> Engines:
         config, policy = self._config, self.policy
@@ -122,10 +127,13 @@ class InlineSource:
             temperature=needs.temperature,
             total_steps=config.train.steps,
             idle_steps=config.critic_warmup_steps,
+            sends_adapter=config.model.lora is not None and config.model.lora.sync == "adapter",
         )
         critic = build_critic(config, policy, self._store) if needs.critic else None
         rollout = build_rollout(config, policy, needs.samples, model_folder=self._model_path)
         stack.callback(rollout.close)
+        if self._point is not None and config.model.lora is not None:
+            rollout.update_weights(actor.weights(), self._point.step)
         return Engines(
             processor=policy.prompts,
             actor=actor,
@@ -137,9 +145,12 @@ class InlineSource:
             snapshots=lambda parts, config_yaml: Snapshots(policy, parts, config_yaml=config_yaml),
         )
 
-    def _reference(self, temperature: float) -> Reference:
-        """The weights that the run began with: the policy's now, or after a resume those of the config's model."""
+    def _reference(self, temperature: float) -> Reference | AdapterOffReference:
+        """The weights that the run began with: the policy's now, or after a resume those of the config's model. A run
+        that trains an adapter has them in its policy."""
         config = self._config
+        if config.model.lora is not None:
+            return AdapterOffReference(self.policy, config.train, temperature=temperature)
         if self._point is None:
             return Reference.copy_of(self.policy, config.train, temperature=temperature)
         first = load_policy(config.model, config.data.image, store=self._store, trainable=False)

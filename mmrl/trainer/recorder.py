@@ -10,9 +10,13 @@ from contextlib import contextmanager
 from mmrl.data.images import ImageStore
 from mmrl.runs.progress import ProgressReporter
 from mmrl.runs.records import TokenRecord
+from mmrl.runs.tracker_base import sample_rows
 from mmrl.runs.trackers import Trackers
 from mmrl.runs.writer import RunWriter
 from mmrl.types import ScoredGroup
+
+TRACKED_SAMPLES = 16
+"""Prompts of an evaluation that trackers get as a table, with their first responses."""
 
 stage_log = logging.getLogger("mmrl.stage")
 
@@ -74,6 +78,9 @@ class Recorder:
     ) -> None:
         """Keeps the step's groups; `tokens[i][j]` is what is known of the tokens of response j of group i."""
         self.writer.samples(self.step, split, groups, store_path=self._store.path, tokens=tokens)
+        if self.trackers is not None and split != "train":
+            rows = sample_rows(self.step, split, groups, image_path=self._store.path, limit=TRACKED_SAMPLES)
+            self.trackers.samples(rows)
 
     def warn(self, text: str) -> None:
         self.writer.event("warning", step=self.step, message=text)

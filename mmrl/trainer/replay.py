@@ -15,6 +15,7 @@ from typing import Any
 from mmrl.algorithms import Algorithm, build_algorithm
 from mmrl.algorithms.sft import SftObjective
 from mmrl.batch import GroupBatch
+from mmrl.checkpoint_files import ADAPTER_FOLDER
 from mmrl.config import RunConfig
 from mmrl.data.images import ImageStore
 from mmrl.engines.actor import HfActor
@@ -22,6 +23,7 @@ from mmrl.engines.base import Objective
 from mmrl.engines.critic import build_critic
 from mmrl.engines.finite import NotFiniteError
 from mmrl.errors import DataError, NotFoundError
+from mmrl.models.lora import load_adapter
 from mmrl.models.policy import load_policy
 from mmrl.runs import layout
 from mmrl.trainer.faults import CHECKPOINT_FOLDER, Fault, read_fault
@@ -75,8 +77,11 @@ def replay(path: Path, overrides: Sequence[str] = ()) -> Replay:
     config = RunConfig.load(point.folder / layout.CONFIG_FILE, overrides)
     if fault.learner == "critic":
         config = _as_it_was_trained(config)
-    model = config.model.model_copy(update={"path": str(point.model_folder)})
+    lora = config.model.lora
+    model = config.model if lora else config.model.model_copy(update={"path": str(point.model_folder)})
     policy = load_policy(model, config.data.image, store=ImageStore())
+    if lora is not None:
+        load_adapter(policy.hf, point.folder / ADAPTER_FOLDER)
     batch = batch.with_(prompts=tuple(policy.prompts.fill(prompt) for prompt in batch.prompts))
     temperature = config.rollout.temperature if config.kind == "rl" else 1.0
     actor = HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)

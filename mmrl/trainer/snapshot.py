@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from mmrl.checkpoint_files import MODEL_FOLDER, STATE_FILE, TRAINER_FILE
+from mmrl.checkpoint_files import ADAPTER_FOLDER, MODEL_FOLDER, STATE_FILE, TRAINER_FILE
+from mmrl.models.lora import adapter_config, adapter_state, has_adapter, save_adapter
 from mmrl.models.policy import PolicyModel, companion_files, save_weights
 from mmrl.runs.layout import CONFIG_FILE
 from mmrl.trainer.checkpoint_folder import seal
@@ -58,11 +59,13 @@ class Snapshots:
         self._parts = dict(parts)
         self._config_yaml = config_yaml
         self._companions = companion_files(policy)
+        self._base = str(policy.hf.config._name_or_path)
 
     def take(self, step: int, *, state: Mapping[str, Any], metrics: Mapping[str, float]) -> Snapshot:
         """Copies what changes: the weights and the states of all parts."""
         memory = MemoryCopy()
-        weights = memory.of(self._policy.hf.state_dict(), place="the model")
+        hf = self._policy.hf
+        weights = memory.of(adapter_state(hf) if has_adapter(hf) else hf.state_dict(), place="the model")
         return self._take(step, weights, memory, state, metrics)
 
     def take_parts(self, step: int, *, state: Mapping[str, Any], metrics: Mapping[str, float]) -> Snapshot:
@@ -73,7 +76,12 @@ class Snapshots:
         """Writes into `folder`, which must be new or empty, the manifest last. Returns the bytes written."""
         model = folder / MODEL_FOLDER
         model.mkdir(parents=True)
-        save_weights(self._policy, model, snapshot.weights)
+        hf = self._policy.hf
+        if has_adapter(hf):
+            save_weights(self._policy, model, {**hf.state_dict(), **snapshot.weights})
+            save_adapter(snapshot.weights, adapter_config(hf, self._base), folder / ADAPTER_FOLDER)
+        else:
+            save_weights(self._policy, model, snapshot.weights)
         return self.write_parts(snapshot, folder)
 
     def write_parts(self, snapshot: Snapshot, folder: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Iterator
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from wandb.proto import wandb_internal_pb2
 
 from mmrl.config import RunConfig, dump_yaml
+from mmrl.runs.tracker_base import SampleRow
 from mmrl.runs.trackers import Trackers
 from mmrl.runs.writer import RunWriter
 
@@ -28,10 +31,11 @@ CONFIG = RunConfig.model_validate(
 
 def write(name: str, run_dir: Path, steps: range, value: float, state: str = "succeeded") -> None:
     """One attempt that tracks `reward/mean`, and a metric that is no number."""
-    RunWriter.create(run_dir, config_yaml=dump_yaml(CONFIG), resume=True)
+    writer = RunWriter.create(run_dir, config_yaml=dump_yaml(CONFIG), resume=True)
     warnings: list[str] = []
     trackers = Trackers.start([name], run_dir=run_dir, config=CONFIG, warn=warnings.append)
     for step in steps:
+        writer.metrics(step, {"reward/mean": value + step})
         trackers.log(step, {"reward/mean": value + step, "kl": float("nan")})
     trackers.finish(state)  # type: ignore[arg-type]
     assert warnings == []
@@ -119,12 +123,35 @@ def test_wandb_keeps_an_offline_run_without_a_key(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("offline")
 def test_the_attempts_of_a_run_are_one_wandb_run(tmp_path: Path) -> None:
+    """C11: saved after 1, killed after 3, resumed: 2 and 3 come again as a segment, and 4 as the step that it is."""
     write("wandb", tmp_path, range(1, 4), 0.5, state="failed")
-    write("wandb", tmp_path, range(2, 3), 0.5)
+    write("wandb", tmp_path, range(2, 5), 100.0)
     first, second = sorted(tmp_path.glob("attempt-*/wandb/offline-run-*/run-*.wandb"))
     assert read_wandb(first)["id"] == read_wandb(second)["id"]
-    assert [row["step"] for row in read_wandb(first)["history"]] == ["1", "2", "3"]
-    assert [row["step"] for row in read_wandb(second)["history"]] == ["2"]
+    rows = [*read_wandb(first)["history"], *read_wandb(second)["history"]]
+    plain = [(row["step"], row["reward/mean"]) for row in rows if "reward/mean" in row]
+    again = [(row["step"], row["segment_2/reward/mean"]) for row in rows if "segment_2/reward/mean" in row]
+    assert plain == [("1", "1.5"), ("2", "2.5"), ("3", "3.5"), ("4", "104")]
+    assert again == [("2", "102"), ("3", "103")]
+    assert [row["segment"] for row in rows] == ["1", "1", "1", "2", "2", "2"]
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_gets_a_table_of_samples_with_their_images(tmp_path: Path) -> None:
+    RunWriter.create(tmp_path, config_yaml=dump_yaml(CONFIG), resume=True)
+    Image.new("RGB", (8, 8), (200, 0, 0)).save(tmp_path / "digit.png")
+    warnings: list[str] = []
+    trackers = Trackers.start(["wandb", "tensorboard"], run_dir=tmp_path, config=CONFIG, warn=warnings.append)
+    trackers.samples(
+        [SampleRow(3, "eval", "user: Which?", (tmp_path / "digit.png",), "7", "It is 7", 1.0, {"exact": 1})]
+    )
+    trackers.finish("succeeded")
+    assert warnings == []
+    (table,) = tmp_path.glob("attempt-1/wandb/offline-run-*/files/media/table/samples/*.table.json")
+    content = json.loads(table.read_text())
+    assert content["columns"] == ["step", "prompt", "image", "answer", "response", "reward", "reward/exact"]
+    assert content["data"][0][3:] == ["7", "It is 7", 1.0, 1]
+    assert list(tmp_path.glob("attempt-1/wandb/offline-run-*/files/media/**/*.png"))
 
 
 @pytest.mark.usefixtures("offline")

@@ -26,6 +26,9 @@ class Recording:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._note("log", step, dict(metrics))
 
+    def samples(self, rows: Any) -> None:
+        self._note("samples", len(rows))
+
     def finish(self, state: str) -> None:
         self._note("finish", state)
 

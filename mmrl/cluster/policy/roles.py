@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mmrl.checkpoint_files import ADAPTER_FOLDER
 from mmrl.cluster.base import WorkerContext
 from mmrl.config import RunConfig
 from mmrl.config.placement import RoleName
@@ -13,7 +14,7 @@ from mmrl.data.images import ImageStore
 from mmrl.engines.actor import HfActor
 from mmrl.engines.base import RolloutEngine
 from mmrl.engines.critic import HfCritic, check_reads_alike, critic_settings
-from mmrl.engines.reference import Reference
+from mmrl.engines.reference import AdapterOffReference, Reference
 from mmrl.engines.reward_trainer import HfRewardTrainer
 from mmrl.engines.rollout_hf import HfRollout
 from mmrl.engines.rollout_needs import RolloutNeeds
@@ -21,6 +22,7 @@ from mmrl.engines.shard_checkpoint import load_sharded_parts
 from mmrl.engines.shard_loading import load_sharded_policy, load_sharded_reward_model, load_sharded_value_model
 from mmrl.engines.sharding import Ranks, init_ranks
 from mmrl.models.loading import device_of, load_prompts
+from mmrl.models.lora import add_adapter, load_adapter
 from mmrl.models.policy import PolicyModel, load_policy
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.reward_model import RewardModel, load_reward_model
@@ -54,7 +56,7 @@ class RankRoles:
     ranks: Ranks
     prompts: PromptProcessor
     actor: HfActor | HfRewardTrainer | None
-    reference: Reference | None
+    reference: Reference | AdapterOffReference | None
     critic: HfCritic | None
     rollout: RolloutEngine | None
 
@@ -66,12 +68,13 @@ def build_roles(context: WorkerContext, job: PolicyJob) -> RankRoles:
     actor = _learner(job, store, ranks) if "actor" in roles else None
     reference = None
     if "reference" in roles:
-        first = _policy(job, store, ranks, Path(config.model.path), trainable=False)
-        reference = Reference(first, config.train, temperature=job.temperature)
+        reference = _reference(job, store, ranks, actor)
     critic = _critic(job, store, ranks) if "critic" in roles else None
+    policy = actor.policy if isinstance(actor, HfActor) else None
     if job.checkpoint is not None:
         _restore(job.checkpoint, actor, critic, ranks)
-    policy = actor.policy if isinstance(actor, HfActor) else None
+        if policy is not None and config.model.lora is not None:
+            load_adapter(policy.hf, job.checkpoint / ADAPTER_FOLDER)
     rollout = _rollout(job, store, policy) if "rollout" in roles else None
     prompts = load_prompts(str(job.model_folder), config.data.image, store=store)
     return RankRoles(ranks, prompts, actor, reference, critic, rollout)
@@ -83,14 +86,32 @@ def _learner(job: PolicyJob, store: ImageStore, ranks: Ranks) -> HfActor | HfRew
     if config.kind == "reward_model":
         reward_model = _reward_model(job, store, ranks)
         return HfRewardTrainer(reward_model, config.optim, config.train, total_steps=config.train.steps)
+    folder = job.model_folder if config.model.lora is None else Path(config.model.path)
     return HfActor(
-        _policy(job, store, ranks, job.model_folder),
+        _policy(job, store, ranks, folder),
         config.optim,
         config.train,
         temperature=job.temperature,
         total_steps=config.train.steps,
         idle_steps=config.critic_warmup_steps,
+        sends_adapter=sends_adapter(config),
     )
+
+
+def _reference(
+    job: PolicyJob, store: ImageStore, ranks: Ranks, actor: HfActor | HfRewardTrainer | None
+) -> Reference | AdapterOffReference:
+    """The actor's own policy with its adapter off, where it has one in this pool; else the model of the config."""
+    config = job.config
+    if config.model.lora is not None and isinstance(actor, HfActor):
+        return AdapterOffReference(actor.policy, config.train, temperature=job.temperature)
+    first = _policy(job, store, ranks, Path(config.model.path), trainable=False)
+    return Reference(first, config.train, temperature=job.temperature)
+
+
+def sends_adapter(config: RunConfig) -> bool:
+    """Whether the rollout engine gets the adapter alone."""
+    return config.model.lora is not None and config.model.lora.sync == "adapter"
 
 
 def _reward_model(job: PolicyJob, store: ImageStore, ranks: Ranks) -> RewardModel:
@@ -141,6 +162,8 @@ def _critic(job: PolicyJob, store: ImageStore, ranks: Ranks) -> HfCritic:
 def _rollout(job: PolicyJob, store: ImageStore, policy: PolicyModel | None) -> RolloutEngine:
     """policy: the actor's, where it lives in the same process."""
     config, folder = job.config, job.model_folder
+    if sends_adapter(config):
+        folder = Path(config.model.path)
     if config.rollout.engine == "vllm":
         from mmrl.engines.vllm_build import build_vllm_rollout
 
@@ -154,4 +177,7 @@ def _rollout(job: PolicyJob, store: ImageStore, policy: PolicyModel | None) -> R
     # Ranks sample different prompts for different numbers of steps, which sharded layers cannot follow.
     model = config.model.model_copy(update={"path": str(folder)})
     copy = load_policy(model, config.data.image, store=store, trainable=False)
+    if sends_adapter(config) and config.model.lora is not None:
+        add_adapter(copy.hf, copy.family, config.model.lora, freeze=config.model.freeze)
+        copy.requires_grad_(False)
     return HfRollout(copy, config.rollout, shares_weights=False, policy_version=job.policy_version)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mmrl.algorithms.value_loss import ValueObjective
 from mmrl.batch import GroupBatch, TokenStats
+from mmrl.checkpoint_files import ADAPTER_FOLDER
 from mmrl.cluster.base import WorkerContext
 from mmrl.cluster.dispatch import dispatch
 from mmrl.cluster.policy.roles import PolicyJob, build_roles
@@ -26,7 +27,7 @@ from mmrl.engines.critic import HfCritic
 from mmrl.engines.finite import Learner, NotFiniteError
 from mmrl.engines.reward_trainer import HfRewardTrainer
 from mmrl.engines.shard_checkpoint import save_sharded_parts
-from mmrl.engines.shard_model_files import save_sharded_model, save_sharded_reward_model
+from mmrl.engines.shard_model_files import save_sharded_adapter, save_sharded_model, save_sharded_reward_model
 from mmrl.types import RolloutGroup, Sample
 
 Result = TypeVar("Result")
@@ -137,6 +138,7 @@ class PolicyWorker:
             save_sharded_reward_model(actor.model, folder / "model", ranks)
         elif actor is not None:
             save_sharded_model(actor.policy, folder / "model", ranks)
+            save_sharded_adapter(actor.policy, folder / ADAPTER_FOLDER, ranks)
         parts = {name: part for name, part in parts.items() if part is not None}
         save_sharded_parts(folder, parts, self._roles.ranks)
 
