@@ -19,9 +19,11 @@ class MarkSettings(ConfigModel):
     dataset: str = Field(..., min_length=1)
     """Name of the data set that the pairs are registered under, with the splits `train` and `test`."""
     responses: int = Field(4, ge=2)
-    """Responses that are sampled for each prompt; the best and the worst of them are a pair."""
+    """Responses that are sampled for each prompt."""
+    pairs_per_prompt: int = Field(1, ge=1)
+    """Most pairs of a prompt: its best response with each that is worse, the worst first."""
     margin: float = Field(0.0, ge=0)
-    """Best and worst must differ by more than this; prompts whose responses do not are left out."""
+    """The rewards of a pair must differ by more than this; prompts without such a pair are left out."""
     test_share: float = Field(0.1, ge=0, lt=1)
     """Share of the prompts whose pairs are held out as split `test`."""
     max_samples: int | None = Field(None, ge=1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mmrl.config.dump import dump_yaml
 from mmrl.config.mark import MarkConfig, MarkSettings
 from mmrl.data.images import ImageStore
+from mmrl.data.normalise import make_sample
 from mmrl.data.preference import PAIR
 from mmrl.data.registry import register
 from mmrl.data.serialise import messages_to_json
@@ -65,27 +66,29 @@ def run_mark(
     return TrainResult(writer.run_dir, STEP, values)
 
 
-def pairs_of(groups: Sequence[ScoredGroup], settings: MarkSettings) -> list[Sample]:
-    """The best and the worst response of each prompt, as a sample with `chosen` and `rejected`."""
-    return list(_pairs(groups, settings))
+def pairs_of(group: ScoredGroup, settings: MarkSettings) -> list[Sample]:
+    """The best response of a prompt with each that is worse, as samples with `chosen` and `rejected`: the worst first,
+    each text once."""
+    scored = {
+        rollout.text: reward.total
+        for rollout, reward in zip(group.group.rollouts, group.rewards, strict=True)
+        if reward.total is not None
+    }
+    if not scored:
+        return []
+    chosen, best = max(scored.items(), key=_worth)
+    worse = sorted(
+        ((text, value) for text, value in scored.items() if text != chosen and best - value > settings.margin),
+        key=_worth,
+    )
+    return [
+        _sample(group.group.sample, (chosen, text), best - value, settings)
+        for text, value in worse[: settings.pairs_per_prompt]
+    ]
 
 
-def _pairs(groups: Sequence[ScoredGroup], settings: MarkSettings) -> Iterator[Sample]:
-    for group in groups:
-        scored = [
-            (reward.total, rollout.text)
-            for rollout, reward in zip(group.group.rollouts, group.rewards, strict=True)
-            if reward.total is not None
-        ]
-        if len(scored) < 2:
-            continue
-        (best, chosen), (worst, rejected) = max(scored, key=_worth), min(scored, key=_worth)
-        if best - worst > settings.margin and chosen != rejected:
-            yield _sample(group.group.sample, (chosen, rejected), best - worst, settings)
-
-
-def _worth(scored: tuple[float, str]) -> float:
-    return scored[0]
+def _worth(scored: tuple[str, float]) -> float:
+    return scored[1]
 
 
 def _sample(sample: Sample, answers: tuple[str, str], difference: float, settings: MarkSettings) -> Sample:
@@ -94,26 +97,26 @@ def _sample(sample: Sample, answers: tuple[str, str], difference: float, setting
         meta[name] = messages_to_json([Message("assistant", (TextPart(text),))])
     if settings.margin_column is not None:
         meta[settings.margin_column] = difference
-    return Sample(sample.id, sample.messages, sample.answer, meta)
+    return make_sample(sample.messages, sample.answer, meta)
 
 
 def _register(groups: Sequence[ScoredGroup], config: MarkConfig) -> dict[str, float]:
-    """Registers the pairs, prompts apart; returns what is worth knowing of them."""
-    pairs = pairs_of(groups, config.mark)
-    random.Random(config.seed).shuffle(pairs)
-    num_test = round(len(pairs) * config.mark.test_share)
-    splits = {"test": pairs[:num_test], "train": pairs[num_test:]}
-    if not splits["train"]:
+    """Registers the pairs; those of one prompt are all in one split. Returns what is worth knowing of them."""
+    by_prompt = [pairs for pairs in (pairs_of(group, config.mark) for group in groups) if pairs]
+    random.Random(config.seed).shuffle(by_prompt)
+    num_test = round(len(by_prompt) * config.mark.test_share)
+    parts = {"test": by_prompt[:num_test], "train": by_prompt[num_test:]}
+    splits = {name: [pair for pairs in part for pair in pairs] for name, part in parts.items() if part}
+    if "train" not in splits:
         raise DataError(
-            f"{len(groups)} prompts gave {len(pairs)} pairs whose rewards differ by more than {config.mark.margin:g}; "
-            "sample more responses (mark.responses), raise rollout.temperature, or choose another reward"
+            f"{len(groups)} prompts gave {len(by_prompt)} with a pair whose rewards differ by more than "
+            f"{config.mark.margin:g}; sample more responses (mark.responses), raise rollout.temperature, or choose "
+            "another reward"
         )
-    register(
-        config.mark.dataset, {name: rows for name, rows in splits.items() if rows}, source=f"marked by {config.name}"
-    )
+    register(config.mark.dataset, splits, source=f"marked by {config.name}")
     return {
         "mark/num_prompts": float(len(groups)),
-        "mark/num_pairs": float(len(pairs)),
-        "mark/num_test": float(num_test),
-        "mark/share": len(pairs) / max(1, len(groups)),
+        "mark/share": len(by_prompt) / len(groups),
+        "mark/num_pairs": float(sum(map(len, splits.values()))),
+        "mark/num_test": float(len(splits.get("test", ()))),
     }
