@@ -1,9 +1,9 @@
 """Claims a second, with all guards, beside bare ones: an UPDATE that takes the oldest row of a table of three columns.
 
 A full claim is `Leases.claim`: the worker's row locked, its free slots counted, dependencies, time, priority and age
-looked at, the job taken, attempt, event and message written. Each process is a worker that claims until nothing is
-left; every job must have been claimed once. SQLite lies in memory where there is a folder for it (/dev/shm), so that
-the numbers are not those of a disk; PostgreSQL runs without fsync.
+looked at, the job taken, attempt, event and message written. Each process has workers of 64 slots and goes on to the
+next when one is full, until nothing is left; every job must have been claimed once. SQLite lies in memory where there
+is a folder for it (/dev/shm), so that the numbers are not those of a disk; PostgreSQL runs without fsync.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from mmrl.jobs.settings import JobsSettings
 from mmrl.jobs.users import Users
 
 SETTINGS = JobsSettings(lease_s=600.0, beat_s=10.0)
+SLOTS = 64
 
 
 def main() -> None:
@@ -130,7 +131,9 @@ def run(work: Any, url: str, num_processes: int, num_jobs: int) -> float:
     """Claims a second from the moment at which all processes are ready. Raises if a job was claimed twice or never."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(num_processes), context.Queue()
-    processes = [context.Process(target=work, args=(url, index, barrier, results)) for index in range(num_processes)]
+    processes = [
+        context.Process(target=work, args=(url, index, num_jobs, barrier, results)) for index in range(num_processes)
+    ]
     for process in processes:
         process.start()
     found = [results.get(timeout=300) for _ in processes]
@@ -142,18 +145,24 @@ def run(work: Any, url: str, num_processes: int, num_jobs: int) -> float:
     return num_jobs / (max(end for _, end, _ in found) - min(begin for begin, _, _ in found))
 
 
-def claim_full(url: str, index: int, barrier: Any, results: Any) -> None:
+def claim_full(url: str, index: int, num_jobs: int, barrier: Any, results: Any) -> None:
     with Database.open(url, settings=SETTINGS) as database:
-        leases = Leases(database)
-        leases.register(WorkerInfo(host=f"host-{index}", boot_id="b", pid=index, pid_start_time=0.0, cpus=1_000_000))
+        info = WorkerInfo(host=f"host-{index}", boot_id="b", pid=index, pid_start_time=0.0, cpus=SLOTS)
+        workers = [Leases(database) for _ in range(num_jobs // SLOTS + 1)]
+        for worker in workers:
+            worker.register(info)
         barrier.wait()
         begin, jobs = time.monotonic(), []
-        while (lease := leases.claim()) is not None:
-            jobs.append(lease.job_id)
+        for worker in workers:
+            full = len(jobs) + SLOTS
+            while len(jobs) < full and (lease := worker.claim()) is not None:
+                jobs.append(lease.job_id)
+            if len(jobs) < full:
+                break
         results.put((begin, time.monotonic(), jobs))
 
 
-def claim_bare(url: str, index: int, barrier: Any, results: Any) -> None:
+def claim_bare(url: str, index: int, _num_jobs: int, barrier: Any, results: Any) -> None:
     """The drivers alone."""
     (_bare_sqlite if url.startswith("sqlite") else _bare_postgres)(url, f"worker-{index}", barrier, results)
 

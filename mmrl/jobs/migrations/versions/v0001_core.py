@@ -41,6 +41,24 @@ def upgrade() -> None:
         sqlite_with_rowid=False,
     )
     op.create_table(
+        "outbox",
+        sa.Column(
+            "event_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False
+        ),
+        sa.Column("channel", sa.Text(), nullable=False),
+        sa.Column("tries", sa.Integer(), nullable=False),
+        sa.Column("sent_at", sa.Double(), nullable=True),
+        sa.PrimaryKeyConstraint("event_id", "channel", name=op.f("pk_outbox")),
+    )
+    op.create_index(
+        "ix_outbox_unsent",
+        "outbox",
+        ["channel", "event_id"],
+        unique=False,
+        sqlite_where=sa.text("sent_at IS NULL"),
+        postgresql_where=sa.text("sent_at IS NULL"),
+    )
+    op.create_table(
         "pools",
         sa.Column("name", sa.Text(), nullable=False),
         sa.Column("capacity", sa.Integer(), nullable=True),
@@ -91,25 +109,6 @@ def upgrade() -> None:
         sa.UniqueConstraint("sha256", name=op.f("uq_api_tokens_sha256")),
     )
     op.create_table(
-        "workers",
-        sa.Column("id", sa.Text(), nullable=False),
-        sa.Column("host", sa.Text(), nullable=False),
-        sa.Column("boot_id", sa.Text(), nullable=False),
-        sa.Column("pid", sa.Integer(), nullable=False),
-        sa.Column("pid_start_time", sa.Double(), nullable=False),
-        sa.Column("pool", sa.Text(), nullable=False),
-        sa.Column("cpus", sa.Integer(), nullable=False),
-        sa.Column("gpus", sa.JSON(), nullable=False),
-        sa.Column("backends", sa.JSON(), nullable=False),
-        sa.Column("version", sa.Text(), nullable=False),
-        sa.Column("state", sa.Text(), nullable=False),
-        sa.Column("registered_at", sa.Double(), nullable=False),
-        sa.Column("heartbeat_at", sa.Double(), nullable=False),
-        sa.CheckConstraint("state IN ('active', 'draining', 'dead')", name=op.f("ck_workers_state")),
-        sa.ForeignKeyConstraint(["pool"], ["pools.name"], name=op.f("fk_workers_pool")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_workers")),
-    )
-    op.create_table(
         "jobs",
         sa.Column("id", sa.Text(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
@@ -149,14 +148,14 @@ def upgrade() -> None:
         sa.Column("finished_at", sa.Double(), nullable=True),
         sa.CheckConstraint("desired IN ('run', 'pause', 'cancel', 'kill')", name=op.f("ck_jobs_desired")),
         sa.CheckConstraint(
-            "state IN ('draft', 'queued', 'starting', 'running', 'stopping', 'paused', 'lost', 'succeeded', 'failed', 'cancelled')",
+            "state IN ('draft', 'queued', 'starting', 'running', 'stopping', 'paused', 'lost', 'succeeded', 'failed', "
+            "'cancelled')",
             name=op.f("ck_jobs_state"),
         ),
         sa.CheckConstraint("cpus >= 0 AND gpus >= 0", name=op.f("ck_jobs_resources")),
         sa.ForeignKeyConstraint(["owner_id"], ["users.id"], name=op.f("fk_jobs_owner_id")),
         sa.ForeignKeyConstraint(["parent_job_id"], ["jobs.id"], name=op.f("fk_jobs_parent_job_id")),
         sa.ForeignKeyConstraint(["pool"], ["pools.name"], name=op.f("fk_jobs_pool")),
-        sa.ForeignKeyConstraint(["worker_id"], ["workers.id"], name=op.f("fk_jobs_worker_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
         sa.UniqueConstraint("owner_id", "idempotency_key", name=op.f("uq_jobs_owner_id_idempotency_key")),
     )
@@ -180,6 +179,25 @@ def upgrade() -> None:
     )
     op.create_index("ix_jobs_state", "jobs", ["state", "id"], unique=False)
     op.create_table(
+        "workers",
+        sa.Column("id", sa.Text(), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("boot_id", sa.Text(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("pid_start_time", sa.Double(), nullable=False),
+        sa.Column("pool", sa.Text(), nullable=False),
+        sa.Column("cpus", sa.Integer(), nullable=False),
+        sa.Column("gpus", sa.JSON(), nullable=False),
+        sa.Column("backends", sa.JSON(), nullable=False),
+        sa.Column("version", sa.Text(), nullable=False),
+        sa.Column("state", sa.Text(), nullable=False),
+        sa.Column("registered_at", sa.Double(), nullable=False),
+        sa.Column("heartbeat_at", sa.Double(), nullable=False),
+        sa.CheckConstraint("state IN ('active', 'draining', 'dead')", name=op.f("ck_workers_state")),
+        sa.ForeignKeyConstraint(["pool"], ["pools.name"], name=op.f("fk_workers_pool")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_workers")),
+    )
+    op.create_table(
         "attempts",
         sa.Column("job_id", sa.Text(), nullable=False),
         sa.Column("attempt", sa.Integer(), nullable=False),
@@ -199,7 +217,6 @@ def upgrade() -> None:
         sa.Column("end_reason", sa.Text(), nullable=True),
         sa.Column("exit_code", sa.Integer(), nullable=True),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_attempts_job_id")),
-        sa.ForeignKeyConstraint(["worker_id"], ["workers.id"], name=op.f("fk_attempts_worker_id")),
         sa.PrimaryKeyConstraint("job_id", "attempt", name=op.f("pk_attempts")),
         sa.UniqueConstraint("external_id", name=op.f("uq_attempts_external_id")),
     )
@@ -265,23 +282,4 @@ def upgrade() -> None:
         unique=True,
         sqlite_where=sa.text("released_at IS NULL"),
         postgresql_where=sa.text("released_at IS NULL"),
-    )
-    op.create_table(
-        "outbox",
-        sa.Column(
-            "event_id", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), autoincrement=False, nullable=False
-        ),
-        sa.Column("channel", sa.Text(), nullable=False),
-        sa.Column("tries", sa.Integer(), nullable=False),
-        sa.Column("sent_at", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(["event_id"], ["job_events.id"], name=op.f("fk_outbox_event_id")),
-        sa.PrimaryKeyConstraint("event_id", "channel", name=op.f("pk_outbox")),
-    )
-    op.create_index(
-        "ix_outbox_unsent",
-        "outbox",
-        ["channel", "event_id"],
-        unique=False,
-        sqlite_where=sa.text("sent_at IS NULL"),
-        postgresql_where=sa.text("sent_at IS NULL"),
     )
