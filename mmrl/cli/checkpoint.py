@@ -49,6 +49,9 @@ LimitOption = Annotated[int | None, typer.Option(min=1, show_default=False, help
 MetricOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", show_default=False, help="accuracy, reward, pass@K or maj@K.")
 ]
+AdapterOption = Annotated[
+    bool, typer.Option("--adapter", help="Only the adapter of a run with model.lora, as peft loads it.")
+]
 AnswersOption = Annotated[
     bool,
     typer.Option(
@@ -173,16 +176,18 @@ def export(
     checkpoint: ModelArgument,
     out: OutOption,
     step: StepOption = None,
+    adapter: AdapterOption = False,
     compare_answers: AnswersOption = True,
     json: JsonOption = False,
 ) -> None:
     """Make a model folder of a checkpoint that `from_pretrained`, vLLM and the rewards load, verified, with a card."""
     from mmrl.cli.output import note, print_json
     from mmrl.runs.checkpoint_refs import resolve_model
-    from mmrl.trainer.export import export_checkpoint
+    from mmrl.trainer.export import ExportForm, export_checkpoint
 
     ref = resolve_model(checkpoint, step)
-    folder = export_checkpoint(ref, out.expanduser(), compare_answers=compare_answers, say=note)
+    form: ExportForm = "adapter" if adapter else "merged"
+    folder = export_checkpoint(ref, out.expanduser(), form=form, compare_answers=compare_answers, say=note)
     if json:
         print_json({"step": ref.step, "path": folder.absolute()})
     else:

@@ -22,6 +22,7 @@ from mmrl.cli.output import JsonOption, note, print_json, print_table
 from mmrl.cli.reading import (
     AllowNetworkOption,
     AllowRootOption,
+    BenchmarkOption,
     ImageRootOption,
     ImagesFirstOption,
     MapOption,
@@ -59,6 +60,7 @@ def add(
     split: SplitOption = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad rows out instead of refusing them.")] = False,
     mapping: MapOption = None,
+    benchmark: BenchmarkOption = None,
     images_first: ImagesFirstOption = False,
     image_root: ImageRootOption = None,
     allow_root: AllowRootOption = None,
@@ -70,7 +72,12 @@ def add(
     from mmrl.runs.inert import inert
 
     options = read_options(
-        mapping, images_first=images_first, image_root=image_root, allow_root=allow_root, allow_network=allow_network
+        mapping,
+        benchmark=benchmark,
+        images_first=images_first,
+        image_root=image_root,
+        allow_root=allow_root,
+        allow_network=allow_network,
     )
     added = add_dataset(path, name=name, split=split, skip_bad=skip_bad, options=options)
     if json:
@@ -108,6 +115,7 @@ def show(
     ref: Annotated[str, typer.Argument(metavar="NAME[@SPLIT]", help="A registered data set, a file or a folder.")],
     rows: Annotated[str, typer.Option(help="Rows START:STOP, counted from 0, STOP left out.")] = "0:5",
     mapping: MapOption = None,
+    benchmark: BenchmarkOption = None,
     images_first: ImagesFirstOption = False,
     image_root: ImageRootOption = None,
     allow_root: AllowRootOption = None,
@@ -130,7 +138,12 @@ def show(
 
     start, stop = parse_rows(rows)
     options = read_options(
-        mapping, images_first=images_first, image_root=image_root, allow_root=allow_root, allow_network=allow_network
+        mapping,
+        benchmark=benchmark,
+        images_first=images_first,
+        image_root=image_root,
+        allow_root=allow_root,
+        allow_network=allow_network,
     )
     dataset = load_dataset(ref, limit=stop, options=options)
     if options != PLAIN and DatasetRegistry().has(dataset.name):
@@ -160,6 +173,7 @@ def validate(
     path: PathArgument,
     split: SplitOption = None,
     mapping: MapOption = None,
+    benchmark: BenchmarkOption = None,
     images_first: ImagesFirstOption = False,
     image_root: ImageRootOption = None,
     allow_root: AllowRootOption = None,
@@ -177,7 +191,12 @@ def validate(
     from mmrl.data.ingest import validate as survey_of
 
     options = read_options(
-        mapping, images_first=images_first, image_root=image_root, allow_root=allow_root, allow_network=allow_network
+        mapping,
+        benchmark=benchmark,
+        images_first=images_first,
+        image_root=image_root,
+        allow_root=allow_root,
+        allow_network=allow_network,
     )
     with nullcontext() if config is None else _checks_of(config) as checks:
         survey = survey_of(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from mmrl.data.benchmarks import Benchmark
     from mmrl.data.options import ReadOptions
 
 MapOption = Annotated[
@@ -36,9 +37,18 @@ AllowNetworkOption = Annotated[
 ]
 
 
+BenchmarkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", show_default=False, help="Files of a public benchmark: mmmu, mathvista, geometry3k, gsm8k."
+    ),
+]
+
+
 def read_options(
     mapping: list[str] | None,
     *,
+    benchmark: str | None = None,
     images_first: bool,
     image_root: Path | None,
     allow_root: list[Path] | None,
@@ -53,7 +63,16 @@ def read_options(
         image_root=image_root,
         roots=tuple(allow_root or ()),
         hosts=tuple(allow_network or ()),
+        benchmark=_benchmark(benchmark),
     )
+
+
+def _benchmark(name: str | None) -> Benchmark | None:
+    from mmrl.data.benchmarks import BENCHMARKS
+
+    if name is not None and name not in BENCHMARKS:
+        raise typer.BadParameter(f"got {name!r}; allowed: {', '.join(BENCHMARKS)}", param_hint="--benchmark")
+    return name  # type: ignore[return-value]
 
 
 def parse_rows(text: str) -> tuple[int, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from mmrl.config.base import ConfigModel, PathText
 
 
@@ -12,6 +14,8 @@ class DataReadingConfig(ConfigModel):
     """Field to column, where a column is not recognised by its name, such as {answer: label, prompt: meta.question}; a
     column in double quotes is a text that every row gets. Fields: prompt, messages, images, answer, system, chosen,
     rejected, completion."""
+    benchmark: Literal["mmmu", "mathvista", "geometry3k", "gsm8k"] | None = None
+    """The public benchmark whose files these are, in the form in which its makers give them out."""
     images_first: bool = False
     """Put images before the first user turn of a text that holds no <image>; otherwise such a row is an error."""
     image_root: PathText | None = None

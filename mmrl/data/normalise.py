@@ -12,6 +12,7 @@ from typing import Any
 
 from PIL import Image
 
+from mmrl.data.benchmarks import benchmark_row
 from mmrl.data.columns import FILE_NAME_COLUMNS, IMAGE_COLUMNS, map_columns
 from mmrl.data.image_forms import resolve_image
 from mmrl.data.options import PLAIN, ReadOptions
@@ -55,6 +56,8 @@ def make_sample(messages: tuple[Message, ...], answer: str | None, meta: Mapping
 def _sample(
     values: Mapping[str, Any], origin: Mapping[str, str], *, root: Path, add_image: ImageSink, options: ReadOptions
 ) -> Sample:
+    if options.benchmark is not None:
+        values = benchmark_row(options.benchmark, values)
     columns = map_columns(values, options.mapping)
     shape = read_shape(columns.visible)
     image_column, images = _image_column(columns.visible, shape.turns)

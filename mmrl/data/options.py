@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from mmrl.config.data_reading import DataReadingConfig
+from mmrl.data.benchmarks import Benchmark
 from mmrl.errors import DataError
 
 MAPPED_FIELDS = ("prompt", "messages", "images", "answer", "system", "chosen", "rejected", "completion")
@@ -27,6 +28,7 @@ class ReadOptions:
     image_root: where relative image paths start, instead of the folder of the data file.
     roots: folders that image paths may lead into besides. hosts: `name` or `name:port` that images may be fetched from.
     timeout_s: for one image from a host, all redirects together. max_bytes: of one such image.
+    benchmark: the public benchmark whose files these are.
     """
 
     mapping: tuple[tuple[str, str], ...] = ()
@@ -36,6 +38,7 @@ class ReadOptions:
     hosts: tuple[str, ...] = ()
     timeout_s: float = 20.0
     max_bytes: int = MAX_DOWNLOAD_BYTES
+    benchmark: Benchmark | None = None
 
     def __post_init__(self) -> None:
         for field, column in self.mapping:
@@ -63,6 +66,7 @@ def options_of(config: DataReadingConfig) -> ReadOptions:
         image_root=Path(config.image_root) if config.image_root is not None else None,
         roots=tuple(Path(folder) for folder in config.allow_roots),
         hosts=config.allow_network,
+        benchmark=config.benchmark,
     )
 
 

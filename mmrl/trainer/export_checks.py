@@ -19,6 +19,7 @@ from mmrl.engines.base import SamplingParams
 from mmrl.engines.rollout_hf import HfRollout
 from mmrl.errors import ModelError
 from mmrl.models.loading import device_of, family_of, load_prompts, load_skeleton
+from mmrl.models.lora import ADAPTER_FILE
 from mmrl.models.policy import PolicyModel, checkpoint_names, load_policy
 from mmrl.models.processing import PromptProcessor
 from mmrl.models.quiet import without_progress_bars
@@ -82,6 +83,26 @@ def verify(
             check = _check_scores if is_scoring else _check_answers
             num_answers = check(folder, ref.model, samples, store)
     return Verified(num_weights, num_prompts, num_answers, prompts.images is not None, is_scoring)
+
+
+def verify_adapter(
+    folder: Path, ref: ModelRef, lineage: Lineage, *, compare_answers: bool, say: Callable[[str], None]
+) -> Verified:
+    """The same of an adapter: loaded by peft beside the base model, it answers as the merged model of `ref`."""
+    from peft import PeftModel
+
+    with TemporaryDirectory(prefix="mmrl-export-") as scratch:
+        store = ImageStore(Path(scratch))
+        prompts = load_prompts(str(ref.model), ImageConfig(), store=store)
+        samples = probes(prompts, store)
+        num_prompts, num_answers = _check_prompts(prompts, lineage, samples, store), None
+        with safe_open(folder / ADAPTER_FILE, framework="pt") as weights:
+            num_weights = len(list(weights.keys()))
+        if compare_answers and lineage.base is not None:
+            say("export: comparing answers of the base model with the adapter")
+            base = _plain_model(Path(lineage.base))
+            num_answers = _compare(PeftModel.from_pretrained(base, folder).eval(), ref.model, samples, store)
+    return Verified(num_weights, num_prompts, num_answers, prompts.images is not None, False)
 
 
 def check_weights(folder: Path, config: ModelConfig, store: ImageStore) -> int:
@@ -188,13 +209,19 @@ def _check_prompts(
 
 def _check_answers(folder: Path, original: Path, samples: Sequence[Sample], store: ImageStore) -> int:
     """The checkpoint's answers by mmrl's own sampler against those of the export by transformers alone."""
-    config = _model_config(original)
-    policy = load_policy(config, ImageConfig(), store=store, trainable=False)
-    wanted = _greedy(policy, samples)
-    del policy
+    return _compare(_plain_model(folder), original, samples, store)
+
+
+def _plain_model(folder: Path) -> Any:
     with without_progress_bars():
-        hf = family_of(str(folder)).auto_class.from_pretrained(folder, dtype=torch.float32).to(device_of(config))
-    prompts = load_prompts(str(folder), ImageConfig(), store=store)
+        hf = family_of(str(folder)).auto_class.from_pretrained(folder, dtype=torch.float32)
+    return hf.to(device_of(_model_config(folder)))
+
+
+def _compare(hf: Any, original: Path, samples: Sequence[Sample], store: ImageStore) -> int:
+    policy = load_policy(_model_config(original), ImageConfig(), store=store, trainable=False)
+    wanted, prompts = _greedy(policy, samples), policy.prompts
+    del policy
     for sample, answer in zip(samples, wanted, strict=True):
         plain = generate_plainly(hf, prompts, sample, num_tokens=NUM_TOKENS)
         if plain != answer:

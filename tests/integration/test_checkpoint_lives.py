@@ -281,5 +281,3 @@ def test_a_run_without_room_for_a_checkpoint_is_refused_with_both_numbers(
         RunFailedError, match=r"one of this run takes about [\d.]+ MiB .* and 0.0 MiB \(1000 bytes\) are"
     ):
         train(config(), run_dir=home / "runs" / "full", progress=make_progress("quiet"))
-    assert dump_yaml(config())
-    assert torch.is_grad_enabled()

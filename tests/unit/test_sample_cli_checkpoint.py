@@ -61,12 +61,16 @@ def test_export_prints_the_folder(
 ) -> None:
     calls = []
 
-    def export_checkpoint(ref: ModelRef, out: Path, *, compare_answers: bool, say: Callable[[str], None]) -> Path:
+    def export_checkpoint(
+        ref: ModelRef, out: Path, *, form: str, compare_answers: bool, say: Callable[[str], None]
+    ) -> Path:
+        assert form == "merged"
         calls.append((ref.model, ref.step, out, compare_answers))
         return out
 
     exporting = types.ModuleType("mmrl.trainer.export")
     exporting.export_checkpoint = export_checkpoint  # type: ignore[attr-defined]
+    exporting.ExportForm = str  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mmrl.trainer.export", exporting)
     out = tmp_path / "model"
     assert main(["checkpoint", "export", str(run_dir), "--step", "100", "--out", str(out)]) == 0
