@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from mmrl.jobs import tables
 from mmrl.jobs.database import Database
@@ -15,12 +13,10 @@ from mmrl.jobs.errors import LeaseLostError
 from mmrl.jobs.ids import new_id
 from mmrl.jobs.index_batch import RUN_ACTOR, IndexBatch, num_history
 from mmrl.jobs.index_reads import read_checkpoints
+from mmrl.jobs.metric_writes import MetricRow, insert_into, upsert, write_metrics
 from mmrl.jobs.records import CheckpointRow, Job, Lease, ShardRow
 from mmrl.jobs.states import HELD
 from mmrl.jobs.transitions import add_event, lock_job
-
-MetricRow = tuple[int, str, float | None]
-"""(step, key, value); None where the value was no finite number."""
 
 
 class RunIndex:
@@ -33,7 +29,7 @@ class RunIndex:
         """All of the batch or nothing. Raises LeaseLostError."""
         with self.database.transaction(durable=False) as connection:
             self._check(connection, lease)
-            self._add_metrics(connection, lease, batch.metrics)
+            write_metrics(connection, lease.job_id, lease.attempt, batch.metrics)
             self._add_shards(connection, lease, batch.shards, batch.replaces)
             self._add_checkpoints(connection, lease, batch.checkpoints)
             self._add_history(connection, lease, batch.history, batch.history_from)
@@ -55,17 +51,6 @@ class RunIndex:
         """The job's checkpoints that are there, whichever attempt wrote them."""
         with self.database.reading() as connection:
             return [row for row in read_checkpoints(connection, lease.job_id) if row.state == "complete"]
-
-    def _add_metrics(self, connection: sa.Connection, lease: Lease, rows: Sequence[MetricRow]) -> None:
-        found = {(key, step): value for step, key, value in rows}
-        if not found:
-            return
-        values = [
-            {"job_id": lease.job_id, "attempt": lease.attempt, "step": step, "key": key, "value": _finite(value)}
-            for (key, step), value in sorted(found.items())
-        ]
-        self._upsert(connection, tables.metrics, values)
-        self._roll_up(connection, lease, sorted({key for key, _ in found}), [step for _, step in found])
 
     def _add_shards(
         self, connection: sa.Connection, lease: Lease, shards: Sequence[ShardRow], replaces: Sequence[ShardRow]
@@ -92,7 +77,7 @@ class RunIndex:
             mine = table.delete().where(table.c.job_id == lease.job_id, table.c.attempt == lease.attempt)
             connection.execute(mine.where(table.c.split == split, table.c.step_lo == step))
         if rows:
-            self._upsert(connection, table, rows)
+            upsert(connection, table, rows)
 
     def _add_checkpoints(self, connection: sa.Connection, lease: Lease, checkpoints: Sequence[CheckpointRow]) -> None:
         table = tables.checkpoints
@@ -152,45 +137,4 @@ class RunIndex:
         )
 
     def _insert(self, table: sa.Table) -> Any:
-        return (postgresql if self.database.dialect == "postgresql" else sqlite).insert(table)
-
-    def _upsert(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-        insert = self._insert(table)
-        keys = [column.name for column in table.primary_key]
-        new = {column.name: insert.excluded[column.name] for column in table.c if column.name not in keys}
-        connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=new), list(rows))
-
-    def _roll_up(self, connection: sa.Connection, lease: Lease, keys: Sequence[str], steps: Sequence[int]) -> None:
-        """Computes the buckets that the steps fall into from the rows themselves, so that it may be done twice."""
-        table, rollups, size = tables.metrics, tables.metric_rollups, tables.ROLLUP_STEPS
-        first, last = min(steps) // size, max(steps) // size
-        bucket = (table.c.step - table.c.step % size) / size
-        source = (
-            sa.select(
-                table.c.job_id,
-                table.c.key,
-                sa.cast(bucket, sa.Integer).label("bucket"),
-                table.c.attempt,
-                sa.func.count(table.c.value),
-                sa.func.sum(table.c.value),
-                sa.func.min(table.c.value),
-                sa.func.max(table.c.value),
-                sa.func.max(table.c.step),
-            )
-            .where(
-                table.c.job_id == lease.job_id,
-                table.c.key.in_(keys),
-                table.c.step >= first * size,
-                table.c.step < (last + 1) * size,
-                table.c.attempt == lease.attempt,
-            )
-            .group_by(table.c.job_id, table.c.key, sa.text("bucket"), table.c.attempt)
-        )
-        names = ["job_id", "key", "bucket", "attempt", "num_values", "total", "low", "high", "last_step"]
-        insert = self._insert(rollups).from_select(names, source)
-        new = {name: insert.excluded[name] for name in names[4:]}
-        connection.execute(insert.on_conflict_do_update(index_elements=names[:4], set_=new))
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+        return insert_into(self.database.dialect, table)

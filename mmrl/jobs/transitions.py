@@ -30,6 +30,13 @@ _LOCK = (
 )
 _INSERT_EVENT = tables.job_events.insert().values(at=NOW).returning(tables.job_events.c.id)
 _INSERT_MESSAGE = tables.outbox.insert().values(channel=STATE_CHANNEL, tries=0)
+_EVENT_FIELDS = ("job_id", "attempt", "from_state", "to_state", "cause", "actor", "payload")
+_EVENT_VALUES = {name: bindparam(f"e_{name}", type_=tables.job_events.c[name].type) for name in _EVENT_FIELDS}
+_TOLD = tables.job_events.insert().values(at=NOW, **_EVENT_VALUES).returning(tables.job_events.c.id).cte("told")
+_INSERT_BOTH = tables.outbox.insert().from_select(
+    ["event_id", "channel", "tries"], sa.select(_TOLD.c.id, sa.literal(STATE_CHANNEL), sa.literal(0))
+)
+"""Event and message in one round trip, which only PostgreSQL can."""
 _END_ATTEMPT = (
     _ATTEMPTS.update()
     .where(
@@ -124,6 +131,9 @@ def add_event(
         "actor": actor,
         "payload": dict(payload or {}),
     }
+    if change and connection.dialect.name == "postgresql":
+        connection.execute(_INSERT_BOTH, {f"e_{name}": value for name, value in row.items()})
+        return
     event_id = connection.execute(_INSERT_EVENT, row).scalar_one()
     if change:
         connection.execute(_INSERT_MESSAGE, {"event_id": event_id})
