@@ -48,7 +48,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(reports, indent=1))
     else:
-        parts = (shares, growth, engines, rewards, ingest, machine)
+        parts = (shares, growth, engines, rewards, ingest, job_database, machine)
         DOCS.write_text(HEADER + table(reports) + "".join(part() for part in parts))
         print(f"wrote {DOCS}", file=sys.stderr)
 
@@ -99,6 +99,13 @@ def rewards() -> str:
 def ingest() -> str:
     """Reading a data set beside a loop that only decodes, and beside `datasets`."""
     return printed("20,000 rows with a PNG of 256x256 each (`tests/benchmarks/ingest.py`):", "ingest.py")
+
+
+def job_database() -> str:
+    """Claims a second on both engines, and what a fleet asks of PostgreSQL."""
+    title = "Claims of jobs a second, all workers together (`tests/benchmarks/claims.py`):"
+    claims = printed(title, "claims.py")
+    return claims + printed("A simulated fleet on PostgreSQL (`tests/benchmarks/fleet.py`):", "fleet.py")
 
 
 def printed(title: str, script: str, *arguments: str) -> str:
