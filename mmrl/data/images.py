@@ -9,6 +9,9 @@ import hashlib
 import io
 import os
 import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image
@@ -20,6 +23,7 @@ from mmrl.errors import DataError, NotFoundError
 from mmrl.types import ImageRef
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_ASIDE = "MMRL_IMAGES_ASIDE"
 
 
 def inspect_image(image: Image.Image | bytes) -> ImageRef:
@@ -27,11 +31,26 @@ def inspect_image(image: Image.Image | bytes) -> ImageRef:
     return _reference(encode_image(image))
 
 
+@contextmanager
+def images_aside() -> Iterator[None]:
+    """New images of mmrl's own store go into a folder that is gone afterwards, here and in processes started within;
+    those that are stored already are found as ever."""
+    with tempfile.TemporaryDirectory(prefix="mmrl-images-", ignore_cleanup_errors=True) as folder:
+        before = os.environ.get(_ASIDE)
+        os.environ[_ASIDE] = folder
+        try:
+            yield
+        finally:
+            os.environ.pop(_ASIDE) if before is None else os.environ.update({_ASIDE: before})
+
+
 class ImageStore:
     """Content-addressed images under `root` (default: `images` in mmrl's home). Safe to share between processes."""
 
     def __init__(self, root: Path | None = None) -> None:
         self.root = root if root is not None else home() / "images"
+        aside = os.environ.get(_ASIDE) if root is None else None
+        self._aside = Path(aside) if aside else None
 
     def add(self, image: Image.Image | bytes) -> ImageRef:
         """Decodes the image whole, normalises it and stores it, unless it is there already.
@@ -41,9 +60,8 @@ class ImageStore:
         """
         encoded = encode_image(image)
         reference = _reference(encoded)
-        path = self._path_of(reference.sha256)
-        if _size_of(path) != len(encoded.data):
-            write_bytes(path, encoded.data)
+        if _size_of(self._path_of(reference.sha256)) != len(encoded.data):
+            write_bytes(_path_in(self._aside or self.root, reference.sha256), encoded.data)
         return reference
 
     def open(self, reference: ImageRef) -> Image.Image:
@@ -76,7 +94,14 @@ class ImageStore:
         return Path(self._path_of(sha256))
 
     def _path_of(self, sha256: str) -> str:
-        return f"{self.root}/{sha256[:2]}/{sha256}"
+        """In the folder aside, where one is and has it; else under the root."""
+        if self._aside is not None and _size_of(path := _path_in(self._aside, sha256)) is not None:
+            return path
+        return _path_in(self.root, sha256)
+
+
+def _path_in(root: Path, sha256: str) -> str:
+    return f"{root}/{sha256[:2]}/{sha256}"
 
 
 def _reference(encoded: EncodedImage) -> ImageRef:

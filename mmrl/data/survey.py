@@ -114,16 +114,22 @@ class Survey:
         if self.statistics is not None:
             self.statistics.add(sample)
         self._note_repeats(row, split)
-        if sample.answer is None:
-            self._notice(split, f"have no answer{_lookalike_hint(sample)}", row.row)
-        elif not sample.answer.strip():
-            self._notice(split, "have an empty answer", row.row)
+        self._note_answer(row, split)
         if not sample.images:
             self._note_missing_images(row, split)
         if sample.meta.get("chosen") is not None and sample.meta["chosen"] == sample.meta.get("rejected"):
             self._notice(split, "prefer an answer over the same one (chosen and rejected are identical)", row.row)
         images = self._images.setdefault(split, set())
         images.update(int(image.sha256[:16], 16) for image in sample.images)
+
+    def _note_answer(self, row: ReadRow, split: str) -> None:
+        """A missing answer; rows with preferred or judged answers need none."""
+        sample = row.sample
+        if sample.answer is not None:
+            if not sample.answer.strip():
+                self._notice(split, "have an empty answer", row.row)
+        elif not any(name in sample.meta for name in ("chosen", "completion")):
+            self._notice(split, f"have no answer{_lookalike_hint(sample)}", row.row)
 
     def _note_missing_images(self, row: ReadRow, split: str) -> None:
         """What in a text-only row tells that it was meant to have an image."""
@@ -171,9 +177,7 @@ class Survey:
 
 
 def _lookalike_hint(sample: Sample) -> str:
-    """Which unused columns may hold the missing answer; none is missed beside judged or preferred ones."""
-    if any(name in sample.meta for name in ("chosen", "completion")):
-        return ""
+    """Which unused columns may hold the missing answer."""
     names = answer_lookalikes(sample.meta)
     if not names:
         return ""

@@ -13,6 +13,7 @@ from typing import Any
 
 from mmrl.config import RunConfig
 from mmrl.config.placement import RoleName
+from mmrl.data.images import ImageStore, images_aside
 from mmrl.data.mixture import as_mixture
 from mmrl.engines.vllm_plan import check_room
 from mmrl.errors import ConfigError
@@ -115,11 +116,16 @@ def check_rewards(config: RunConfig, functions: Sequence[Callable[..., Any]] = (
 
 
 def preflight(config: RunConfig) -> PreflightReport | SizesReport:
-    """Reads the data, counts, and tries the rewards; raises the error that the run would end with.
+    """Reads the data, counts, and tries the rewards; raises the error that the run would end with. Images that are not
+    stored yet are kept aside while it lasts.
 
     Of a model of which only config.json is there, sizes are told and tokens are not counted.
     """
-    from mmrl.data.images import ImageStore
+    with images_aside():
+        return _preflight(config)
+
+
+def _preflight(config: RunConfig) -> PreflightReport | SizesReport:
     from mmrl.models.loading import device_of, has_only_config, load_skeleton
 
     check_rewards(config)

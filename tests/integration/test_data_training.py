@@ -140,7 +140,6 @@ def test_a_dry_run_tells_what_comes_and_writes_nothing(
     tiny_model: Callable[..., Path], tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_rows(tmp_path / "d" / "a.jsonl", COUNTS)
-    load_dataset(path)
     config = run_config(
         tiny_model(), str(path), data={"max_prompt_tokens": 60, "on_overlong": "resize", "max_images": 5}
     )

@@ -14,7 +14,7 @@ from data_files import RED, encoded, png_of_declared_size, red_png
 from PIL import Image, ImageDraw
 from PIL.PngImagePlugin import PngInfo
 
-from mmrl.data.images import ImageStore, inspect_image
+from mmrl.data.images import ImageStore, images_aside, inspect_image
 from mmrl.data.pixels import MAX_PIXELS
 from mmrl.errors import DataError, MmrlError, NotFoundError
 from mmrl.types import ImageRef
@@ -219,3 +219,19 @@ def test_v03_an_image_of_more_than_two_hundred_to_one_is_refused_with_its_ratio(
     assert store.add(Image.new("RGB", (200, 1))).width == 200
     with pytest.raises(DataError, match="201x1, an aspect ratio of 201"):
         store.add(Image.new("RGB", (201, 1)))
+
+
+def test_images_aside_are_gone_afterwards_and_stored_ones_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MMRL_HOME", str(tmp_path))
+    stored = ImageStore().add(Image.new("RGB", (4, 3), "red"))
+    before = sorted(tmp_path.rglob("*"))
+    with images_aside():
+        store = ImageStore()
+        new = store.add(Image.new("RGB", (4, 3), "blue"))
+        assert store.open(new).getpixel((0, 0)) == (0, 0, 255)
+        assert ImageStore().open(stored).getpixel((0, 0)) == (255, 0, 0)
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(NotFoundError):
+        ImageStore().read(new)

@@ -134,3 +134,13 @@ def test_identical_preferred_and_rejected_answers_are_told_of(tmp_path: Path) ->
     file = write_jsonl(tmp_path / "train.jsonl", {"prompt": "a", "answer": "1", "chosen": "x", "rejected": "x"})
     [warning] = validate(file).warnings()
     assert "chosen and rejected are identical" in warning
+
+
+def test_rows_of_preferred_or_judged_answers_need_no_other(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "a", "chosen": "x", "rejected": "y"},
+        {"prompt": "b", "completion": "x", "label": True},
+        {"prompt": "c"},
+    ]
+    file = write_jsonl(tmp_path / "train.jsonl", *rows)
+    assert validate(file).warnings() == ["train: 1 row(s) have no answer (row 3)"]
