@@ -8,6 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import bindparam
 
+from mmrl.errors import NotFoundError
 from mmrl.jobs import tables
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.records import Lease, LeaseView, WorkerState
@@ -46,8 +47,11 @@ _LOOK = sa.select(*_COLUMNS).where(_JOBS.c.id.in_(bindparam("ids", expanding=Tru
 def extend_leases(
     connection: sa.Connection, worker_id: str, leases: Sequence[Lease], *, lease_s: float
 ) -> tuple[WorkerState, dict[str, LeaseView]]:
-    """The worker's state, and how each lease stands; those that are still the worker's last `lease_s` from now."""
-    state: WorkerState = connection.execute(_LIVE, {"of_worker": worker_id}).scalar_one()
+    """The worker's state, and how each lease stands; those that are still the worker's last `lease_s` from now.
+
+    Raises NotFoundError for a worker that is not registered.
+    """
+    state = beat_worker(connection, worker_id)
     if not leases:
         return state, {}
     pairs = sorted((lease.job_id, lease.lease_epoch) for lease in leases)
@@ -61,6 +65,14 @@ def extend_leases(
         lease.job_id: _view(lease, held.get(lease.job_id, others.get(lease.job_id)), lease.job_id in held)
         for lease in leases
     }
+
+
+def beat_worker(connection: sa.Connection, worker_id: str) -> WorkerState:
+    """Tells that the worker lives, and what its state is."""
+    state: WorkerState | None = connection.execute(_LIVE, {"of_worker": worker_id}).scalar_one_or_none()
+    if state is None:
+        raise NotFoundError(f"the database knows no worker {worker_id!r}; start the worker anew, so that it registers")
+    return state
 
 
 def _view(lease: Lease, row: Any, is_held: bool) -> LeaseView:

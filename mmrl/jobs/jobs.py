@@ -23,6 +23,8 @@ from mmrl.jobs.submitting import check_new_job, enqueue, insert_job
 from mmrl.jobs.transitions import add_event, change_state, lock_job
 from mmrl.jobs.users import local_user, read_user
 
+_HAS_RUN_OUT = sa.select(tables.jobs.c.lease_expires_at < NOW).where(tables.jobs.c.id == sa.bindparam("id"))
+
 JobList = list[Job]
 """Inside `Jobs` the word list is a method."""
 
@@ -145,19 +147,17 @@ class Jobs(JobReads):
     def _ask(self, ref: str, desired: Desired) -> Job:
         with self.database.transaction() as connection:
             job, actor = self._controlled(connection, ref)
-            standing = lock_job(connection, job.id)
-            assert standing is not None
             to, cause = (JobState.PAUSED, "pause") if desired is Desired.PAUSE else (JobState.CANCELLED, "cancel")
-            if standing.state is to:
+            if job.state is to:
                 return self._read(connection, job.id)
-            if standing.state in TERMINAL or (desired is Desired.PAUSE and standing.state is JobState.DRAFT):
-                raise ConflictError(f"job {job.id} cannot be {_DONE[to]}: it is {standing.state}")
-            is_stronger = standing.desired is Desired.RUN or desired is not Desired.PAUSE
-            if standing.desired is not desired and is_stronger and standing.desired is not Desired.KILL:
+            if job.state in TERMINAL or (desired is Desired.PAUSE and job.state is JobState.DRAFT):
+                raise ConflictError(f"job {job.id} cannot be {_DONE[to]}: it is {job.state}")
+            is_stronger = job.desired is Desired.RUN or desired is not Desired.PAUSE
+            if job.desired is not desired and is_stronger and job.desired is not Desired.KILL:
                 table = tables.jobs
                 connection.execute(table.update().where(table.c.id == job.id).values(desired=desired.value))
-                add_event(connection, job.id, standing.attempt, _ASKED[desired], _by(actor))
-            waits_for_worker = standing.state in HELD or (standing.state is JobState.LOST and desired != Desired.KILL)
+                add_event(connection, job.id, job.attempt, _ASKED[desired], _by(actor))
+            waits_for_worker = job.state in HELD or (job.state is JobState.LOST and desired != Desired.KILL)
             if not waits_for_worker:
                 change_state(connection, job.id, to, cause=cause, actor=_by(actor))
             return self._read(connection, job.id)
@@ -168,7 +168,6 @@ class Jobs(JobReads):
         return self._read(connection, job.id)
 
     def _child(self, connection: sa.Connection, job: Job, actor: User, checkpoint: str | None) -> Job:
-        lock_job(connection, job.id)
         child = active_child(connection, job.id)
         if child is None:
             new = copy_of(job, parent_job_id=job.id, resume_checkpoint=checkpoint)
@@ -189,9 +188,20 @@ class Jobs(JobReads):
             return self._read(connection, job.id)
 
     def _controlled(self, connection: sa.Connection, ref: str) -> tuple[Job, User]:
-        """The job, and who asks; ForbiddenError if they may not change it."""
+        """The job, its row locked, and who asks; ForbiddenError if they may not change it.
+
+        A lease that has run out is seen here too, so that a job can be ended or resumed where no worker is left to look.
+        """
         actor = self._actor(connection)
-        job = self._read(connection, find_job(connection, ref))
+        job_id = find_job(connection, ref)
+        standing = lock_job(connection, job_id)
+        if (
+            standing is not None
+            and standing.state in HELD
+            and connection.execute(_HAS_RUN_OUT, {"id": job_id}).scalar()
+        ):
+            change_state(connection, job_id, JobState.LOST, cause="lease_expired", actor=_by(actor))
+        job = self._read(connection, job_id)
         check_allowed(actor, "control", settings=self.database.settings, owner_id=job.owner_id)
         return job, actor
 

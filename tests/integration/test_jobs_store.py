@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import sqlalchemy as sa
 from job_rows import claim, finish, join, new_job, start, submit
 
 from mmrl.errors import ConfigError, ConflictError, NotFoundError
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.jobs import Jobs
+from mmrl.jobs.leases import Leases
 from mmrl.jobs.pools import Fleet
 from mmrl.jobs.records import CheckpointRow
 from mmrl.jobs.retry import Failure
@@ -360,3 +362,22 @@ def test_code_of_ones_own_is_for_admins_unless_allowed(job_database: Database, c
         jobs.submit(new)
     job_database.settings = job_database.settings.model_copy(update={"members_may_run_code": True})
     assert jobs.submit(new).owner_id == ann.id
+
+
+def test_j04_a_job_whose_worker_is_gone_can_be_ended_or_resumed_where_no_worker_is_left(job_database: Database) -> None:
+    jobs = Jobs(job_database)
+    worker = join(job_database)
+    ids = [submit(job_database).id for _ in range(3)]
+    for _ in ids:
+        start(worker)
+    with job_database.transaction() as connection:
+        connection.execute(sa.text("UPDATE jobs SET lease_expires_at = 0"))
+    assert jobs.kill(ids[0]).state is JobState.CANCELLED
+    assert jobs.resume(ids[1]).state is JobState.QUEUED
+    asked = jobs.cancel(ids[2])
+    assert (asked.state, asked.desired) == (JobState.LOST, Desired.CANCEL)
+
+
+def test_a_worker_that_the_database_does_not_know_is_told_so(job_database: Database) -> None:
+    with pytest.raises(NotFoundError, match="knows no worker 'nobody'; start the worker anew"):
+        Leases(job_database, "nobody").beat([])
