@@ -10,6 +10,7 @@ from statistics import fmean, variance
 from mmrl.config import RunConfig
 from mmrl.data import load_dataset
 from mmrl.data.digits import boxed, build_digits, digit_texts
+from mmrl.data.normalise import make_sample
 from mmrl.data.registry import register
 from mmrl.models.tiny import build_tiny_qwen2_5_vl
 from mmrl.runs.progress import make_progress
@@ -49,6 +50,20 @@ def warm_model(folder: Path, data: str, *, steps: int, lr: float = 1e-3) -> Path
     register(f"{data}-noisy", {"train": [with_noisy_target(s, draw, answers) for s in samples]}, source=data)
     config = run_config(base, f"{data}-noisy", kind="sft", steps=steps, lr=lr)
     return run(config, folder / "warm").checkpoint
+
+
+def register_digit_pairs() -> None:
+    """`digit-pairs`: two images, whose digits are to be read from left to right."""
+    build_digits()
+    ones = list(load_dataset("digits-which@train"))
+    pairs = [_pair(left, right) for left, right in zip(ones, [*ones[1:], ones[0]], strict=True)]
+    register("digit-pairs", {"train": pairs}, source="digits-which")
+
+
+def _pair(left: Sample, right: Sample) -> Sample:
+    (image, text), (other, _) = (sample.messages[0].content for sample in (left, right))
+    answer = f"{left.answer}{right.answer}"
+    return make_sample((Message("user", (image, other, text)),), answer, {"source": "digits", "split": "train"})
 
 
 def run_config(model: Path, data: str, *, kind: str = "rl", steps: int, lr: float = 1e-3, **more: object) -> RunConfig:

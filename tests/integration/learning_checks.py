@@ -18,6 +18,7 @@ from typing import Any
 
 from learning import SHUFFLE_STAGE, rise_in_standard_errors, run, run_config
 
+from mmrl.algorithms import ALGORITHMS
 from mmrl.runs.reader import RunReader
 
 STEPS = 20
@@ -33,7 +34,7 @@ def digits(response):
 def short(response):
     return 1 / (1 + len(response))
 """
-CHECKS: dict[str, dict[str, Any]] = {
+_SETTINGS: dict[str, dict[str, Any]] = {
     "grpo": {},
     "dr_grpo": {},
     "rloo": {},
@@ -48,9 +49,12 @@ CHECKS: dict[str, dict[str, Any]] = {
     "dapo": {"sampling_rounds": 2},
     "remax": {},
     "gdpo": {},
+    "online_dpo": {},
+    "sppo": {"eta": 1.0},
     "ppo": {},
     "vapo": {"imitation_coef": 0.0},
 }
+CHECKS = _SETTINGS | {name: {} for name in ALGORITHMS if name not in _SETTINGS}
 """The settings of each check besides its type; all have eight responses to each of eight prompts. vapo's likelihood of
 right responses is off, since it learns without any advantage."""
 MORE: dict[str, dict[str, Any]] = {
@@ -61,7 +65,9 @@ MORE: dict[str, dict[str, Any]] = {
 BOUNDS = {
     "cispo": ("actor/cap_fraction",),
     "gpg": (),
+    "online_dpo": (),
     "sapo": (),
+    "sppo": (),
 }
 """The metrics that tell that an algorithm's bound acted, where they are not those of a clip; gpg has no bound, and
 sapo's fades without an edge."""

@@ -39,7 +39,7 @@ def results() -> Iterator[dict[str, Learning]]:
         PAGE.write_text(page(list(found.values())), encoding="utf-8")
 
 
-def test_every_algorithm_has_a_learning_check() -> None:
+def test_every_check_is_of_an_algorithm_that_there_is() -> None:
     assert CHECKS.keys() == ALGORITHMS.keys()
 
 
