@@ -6,7 +6,7 @@ claim only, so that an adopted trainer stays the owner of its run directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -23,7 +23,7 @@ from mmrl.jobs.pools import ensure_pool, worker_records
 from mmrl.jobs.records import Lease, LeaseView, WorkerInfo, WorkerRecord, WorkerState
 from mmrl.jobs.recovery import Recovery
 from mmrl.jobs.retry import Failure
-from mmrl.jobs.states import JobState
+from mmrl.jobs.states import Desired, JobState
 from mmrl.jobs.transitions import add_event, change_state
 
 _ATTEMPTS, _GPUS = tables.attempts, tables.gpu_leases
@@ -118,6 +118,13 @@ class Leases(Recovery):
                 connection, self.worker_id, list(leases), lease_s=self.database.settings.lease_s
             )
         return views
+
+    def are_wanted_otherwise(self, job_ids: Sequence[str]) -> bool:
+        """Whether somebody wants one of the jobs paused, cancelled or killed."""
+        table = tables.jobs
+        query = sa.select(table.c.id).where(table.c.id.in_(job_ids), table.c.desired != Desired.RUN.value)
+        with self.database.reading() as connection:
+            return bool(job_ids) and connection.execute(query.limit(1)).first() is not None
 
     def move(
         self, lease: Lease, to: JobState, *, cause: str, payload: Mapping[str, Any] | None = None, **fields: Any

@@ -99,7 +99,7 @@ def check_as_a_job(
     reached = RunReader(Path(job.run_dir)).state().step
     assert 0 < reached < STEPS, "it was cancelled in the middle"
 
-    told = json.loads(shell("job", "resume", job.id, "--json"))
+    [told] = json.loads(shell("job", "resume", job.id, "--json"))
     child = site.add(site.jobs.get(told["id"]))
     assert child.parent_job_id == job.id
     assert f"step-{reached:06d}" in str(child.resume_checkpoint), "with a checkpoint of the step that was under way"

@@ -61,6 +61,7 @@ class Indexer:
         self._folder = folder
         self._lock = threading.Lock()
         self._cursor = _read_cursor(self._cursor_file)
+        self._samples_changed = self._samples_listed = 0
         self._checkpoints: dict[int, CheckpointRow] | None = None
         self._totals: int | None = None
         self._first_step: int | None = None
@@ -73,7 +74,7 @@ class Indexer:
             events = read_lines(self._attempt_dir / layout.EVENTS_FILE, self._cursor.events, max_bytes=max_bytes)
             metrics = read_lines(self._attempt_dir / layout.METRICS_FILE, self._cursor.metrics, max_bytes=max_bytes)
             self._note_progress(events.rows, metrics.rows)
-            shards = self._new_shards()
+            shards = self._new_shards(at_end=at_end)
             compacted, replaced = self._compact(shards, at_end=at_end)
             history = _history(events.rows)
             checkpoints, known = self._changed_checkpoints(lease)
@@ -92,6 +93,7 @@ class Indexer:
             if not batch.is_empty:
                 self._leases.index(replace(lease, attempt=self._folder.attempt), batch)
             self._told = self._now()
+            self._samples_changed = self._samples_listed
             self._checkpoints = known
             self._advance(events, metrics, history, shards, compacted, replaced)
             is_behind = bool(events.rest_bytes > max_bytes or metrics.rest_bytes > max_bytes) or (
@@ -124,9 +126,14 @@ class Indexer:
                 self._totals = event.get("total_steps") or self._totals
         self._step = max([self._step, *(row["step"] for row in metrics if isinstance(row.get("step"), int))])
 
-    def _new_shards(self) -> list[ShardRow]:
-        """Finished shards that are not in the index yet, by split and step."""
+    def _new_shards(self, *, at_end: bool) -> list[ShardRow]:
+        """Finished shards that are not in the index yet, by split and step. A folder that has not changed since it was
+        last listed is not listed again before the end."""
         folder = self._attempt_dir / "samples"
+        changed = folder.stat().st_mtime_ns if folder.is_dir() else 0
+        if changed == self._samples_changed and not at_end:
+            return []
+        self._samples_listed = changed
         known = {shard.uri for shards in self._cursor.open_shards.values() for shard in shards}
         found = []
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():

@@ -20,6 +20,8 @@ MARK_VARIABLE = "MMRL_JOB_ATTEMPT"
 """Every process of an attempt has `JOB/ATTEMPT` in its environment, also one that left the process group."""
 
 _PROC = Path("/proc")
+_FIRST_SPACE = "pid:[4026531836]"
+"""The kernel's number of the first process space of every machine."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -58,8 +60,14 @@ def boot_id() -> str:
         return f"boot-{psutil.boot_time():.0f}"
 
 
+@functools.cache
 def host_name() -> str:
-    return socket.gethostname()
+    """This machine, as far as its processes are seen from here: a container that sees its own only is another."""
+    try:
+        space = os.readlink(_PROC / "self/ns/pid")
+    except OSError:
+        return socket.gethostname()
+    return socket.gethostname() if space == _FIRST_SPACE else f"{socket.gethostname()}/{space}"
 
 
 def start_time_of(pid: int) -> float | None:

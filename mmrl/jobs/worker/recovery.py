@@ -7,7 +7,9 @@ a trainer that lives on after all from writing checkpoints, and the next worker 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
 
 from mmrl.jobs.errors import LeaseLostError
 from mmrl.jobs.leases import Leases
@@ -45,6 +47,7 @@ class Recovery:
         self._say = say
         self._only = only
         self._own_gpus = own_gpus
+        self._suspects: dict[str, tuple[datetime, float]] = {}
         self._fleet = Fleet(leases.database)
 
     def look(self, own: Collection[str]) -> list[Supervised]:
@@ -67,13 +70,24 @@ class Recovery:
         return taken
 
     def _bury_dead(self, workers: Collection[WorkerRecord]) -> None:
-        """Workers of this machine whose process is gone need no lease to run out."""
+        """Workers of this machine whose process is gone need no lease to run out. One that still beats is not gone,
+        whatever its process looks like from here."""
+        now = time.monotonic()
+        suspects = {}
         for worker in workers:
             if worker.state == "dead" or worker.host != host_name() or worker.id == self._leases.worker_id:
                 continue
-            if not ProcessIdentity(worker.pid, worker.pid_start_time, worker.boot_id).is_alive:
-                lost = self._leases.bury(worker.id)
-                self._say(f"worker {worker.id} (process {worker.pid}) is gone; it left {len(lost)} jobs")
+            if ProcessIdentity(worker.pid, worker.pid_start_time, worker.boot_id).is_alive:
+                continue
+            beat, since = self._suspects.get(worker.id, (worker.heartbeat_at, now))
+            if beat != worker.heartbeat_at:
+                beat, since = worker.heartbeat_at, now
+            if now - since < self._leases.database.settings.beat_s * 1.5:
+                suspects[worker.id] = (beat, since)
+                continue
+            lost = self._leases.bury(worker.id)
+            self._say(f"worker {worker.id} (process {worker.pid}) is gone; it left {len(lost)} jobs")
+        self._suspects = suspects
 
     def _take(self, job: Job, attempt: Attempt, hosts: Collection[str]) -> Supervised | None:
         """None where the job is another's to take, or cannot be judged from here now."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mmrl.jobs.errors import DatabaseUnavailableError, LeaseLostError
 from mmrl.jobs.leases import Leases
 from mmrl.jobs.records import Lease, LeaseView
 from mmrl.jobs.retry import Failure
@@ -181,7 +182,7 @@ class Supervised:
         assert self.ended is not None
         if self.outcome is None:
             self.outcome = outcome_of(self.ended, self.folder)
-        self.indexer.finish(self.lease)
+        self._finish_index()
         if self.lease.gpus:
             self.leases.release(self.lease)
         self.end_state = self._settle(self.outcome)
@@ -189,6 +190,16 @@ class Supervised:
         failure = self.outcome.failure
         why = f": {failure.message}" if failure is not None and self.end_state is JobState.FAILED else ""
         self.say(f"{self.lease.job.name}: {self.end_state}{why}")
+
+    def _finish_index(self) -> None:
+        """A run directory that cannot be read keeps no job from ending; its files stay for people to look at."""
+        try:
+            self.indexer.finish(self.lease)
+        except (LeaseLostError, DatabaseUnavailableError):
+            raise
+        except Exception as error:
+            self.say(f"{self.lease.job.name}: its run directory cannot be indexed: {error}")
+            self.leases.event(self.lease, "index_failed", {"message": str(error)[:500]})
 
     def _settle(self, outcome: Outcome) -> JobState:
         """The state that follows from how the run ended and from what was asked of it."""

@@ -65,6 +65,7 @@ class Worker:
         self._is_draining = False
         self._may_claim_at = 0.0
         self._look_at = 0.0
+        self._hear_at = 0.0
         self._is_idle = False
         self._has_told_outage = False
         settings = database.settings
@@ -136,8 +137,9 @@ class Worker:
         self._say(f"worker {worker_id} in pool {info.pool}: {info.cpus} CPU slots{gpus}")
 
     def _leave(self) -> None:
+        """What still runs is lost from now on, and not when its lease runs out."""
         with _outages_ignored():
-            self.leases.set_state("dead")
+            self.leases.bury(self.leases.worker_id)
         self._say("worker left" + (f"; {len(self._runs)} runs go on for the next one" if self._runs else ""))
         self._waiter.close()
 
@@ -152,6 +154,7 @@ class Worker:
                 self._forget(run)
         self._unowned = [run for run in self._unowned if not run.kill_unowned()]
         try:
+            self._hear()
             self._take_over()
             self._claim()
         except DatabaseUnavailableError as error:
@@ -214,6 +217,16 @@ class Worker:
             self.ended[run.job_id] = run.end_state
             self.telemetry.note_end(run.end_state)
         self._may_claim_at = 0.0
+
+    def _hear(self) -> None:
+        """What people want is asked for between beats too, which are far apart."""
+        now = time.monotonic()
+        if now < self._hear_at or not self._runs:
+            return
+        self._hear_at = now + self._settings.poll_s
+        if self.leases.are_wanted_otherwise([run.job_id for run in self.runs if run.stop is None]):
+            self._beats.now()
+            self._waiter.wake()
 
     def _take_over(self) -> None:
         now = time.monotonic()
@@ -293,6 +306,8 @@ class Worker:
         """The first one drains; a second one hands over what still runs; a third one leaves it to the next worker."""
         if self.leases.worker_state == "draining" and not self._is_draining:
             self._start_draining()
+        if self.leases.worker_state == "dead" and not self._is_draining:
+            self._rise()
         if self._signals and not self._is_draining:
             self._start_draining()
             with _outages_ignored():
@@ -305,6 +320,13 @@ class Worker:
                     self._guarded(run, lambda run=run: run.request("preempt"))  # type: ignore[misc]
         if self._signals > 2:
             self._runs.clear()
+
+    def _rise(self) -> None:
+        """Another took this worker for dead; it says that it is not."""
+        with _outages_ignored():
+            self.leases.set_state("active")
+            self.leases.worker_state = "active"
+            self._say("the worker had been taken for dead; it goes on")
 
     def _start_draining(self) -> None:
         self._is_draining = True
