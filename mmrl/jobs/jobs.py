@@ -190,7 +190,7 @@ class Jobs(JobReads):
     def _controlled(self, connection: sa.Connection, ref: str) -> tuple[Job, User]:
         """The job, its row locked, and who asks; ForbiddenError if they may not change it.
 
-        A lease that has run out is seen here too, so that a job can be ended or resumed where no worker is left to look.
+        A lease that has run out is seen here too: a job can be ended or resumed where no worker is left to look.
         """
         actor = self._actor(connection)
         job_id = find_job(connection, ref)
