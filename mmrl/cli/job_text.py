@@ -195,8 +195,8 @@ def _print_history(jobs: Jobs, job: Job) -> None:
     events = jobs.events(job.id)
     if events:
         print()
-        rows = [
+        history = [
             (time_text(each.at), each.cause, f"{each.from_state or '-'} → {each.to_state or '-'}", each.actor)
             for each in events[-12:]
         ]
-        print_table(rows, ["event", "cause", "state", "by"])
+        print_table(history, ["event", "cause", "state", "by"])

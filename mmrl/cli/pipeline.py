@@ -72,21 +72,21 @@ def _work(jobs: Jobs, steps: PipelineJobs, pool: str) -> bool:
     from mmrl.jobs.foreground import foreground_worker
 
     follower = _StepFollower(jobs)
-    is_interrupted = False
+    requests: list[str] = []
     with sigterm_interrupts(), foreground_worker(jobs.database, pool=pool, say=lambda _: None) as worker:
         while True:
             try:
                 steps.refresh(jobs)
                 follower.look(steps)
                 if steps.is_over or not worker.is_alive():
-                    return is_interrupted
+                    return "ctrl-c" in requests
                 time.sleep(min(0.5, jobs.database.settings.poll_s))
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as request:
                 note("interrupted: what runs writes a checkpoint and ends; a second time ends it at once")
                 for job in steps.current.values():
                     if not job.is_terminal:
-                        jobs.kill(job.id) if is_interrupted else jobs.cancel(job.id)
-                is_interrupted = True
+                        jobs.kill(job.id) if requests else jobs.cancel(job.id)
+                requests.append("sigterm" if request.args else "ctrl-c")
 
 
 class _StepFollower:

@@ -138,7 +138,8 @@ def _exit_code(job: Job) -> int:
     """A run that never began ends as `mmrl train` would have: wrong use, not found, a conflict."""
     if job.state != "failed":
         return EXIT_RUN_CANCELLED
-    return job.exit_code if job.exit_code in range(1, EXIT_RUN_CANCELLED) else EXIT_RUN_FAILED
+    code = job.exit_code or 0
+    return code if 0 < code < EXIT_RUN_CANCELLED else EXIT_RUN_FAILED
 
 
 def _run_dir(name: str) -> str | None:

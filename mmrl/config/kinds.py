@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from mmrl.config.base import ConfigModel
 from mmrl.config.nodes import MapNode, Node, Scalar
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mmrl.config.noop import NoopConfig
     from mmrl.config.run import RunConfig
 
-    AnyConfig = RunConfig | NoopConfig | EvaluateConfig | MarkConfig | ExportConfig
+    AnyConfig: TypeAlias = RunConfig | NoopConfig | EvaluateConfig | MarkConfig | ExportConfig
 
 _HOMES = {
     "noop": ("mmrl.config.noop", "NoopConfig"),

@@ -112,7 +112,7 @@ def _open(address: str) -> tuple[Any, str]:
 
     shown = redact(address)
     try:
-        return fsspec.core.url_to_fs(address)  # type: ignore[no-any-return]
+        return fsspec.core.url_to_fs(address)
     except ImportError as error:
         protocol = address.partition("://")[0]
         raise ConfigError(
