@@ -73,9 +73,10 @@ class GroupBatch:
     old_entropy: the same, in nats; of each token under the policy at the start of the update.
     values, returns: the same of a critic: what it expected before each token, and what it should have.
     succeeded: (B,) float32, 1 where the response did its task; None where no loss asks for it.
-    preferred: (B,) float32, 1 for the chosen answer of a pair or one that was judged good, 0 for the other; None where
-        no answers are compared. margins: (B,) float32, by how much a pair's chosen answer is better, the same in both
-        rows. baselines: (B,) float32, what a loss compares the row with, the same in all rows.
+    preferred: (B,) float32, 1 for the chosen answer of a pair or one that was judged good, 0 for the other, -1 for one
+        in no pair; None where no answers are compared.
+    margins: (B,) float32, by how much a pair's chosen answer is better, the same in both rows. baselines: (B,) float32,
+        what a loss compares the row with, the same in all rows.
     whole_groups: the rows of a prompt stay in one pass on one rank, since their losses depend on each other.
     response_images: for each row the images in its response, in turns that the policy did not write; None where no
         response has any. Such a batch does not take the prefix path.

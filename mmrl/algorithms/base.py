@@ -76,7 +76,7 @@ class Algorithm(ABC, Generic[ConfigT]):
     @property
     def needs_reference(self) -> bool:
         """Whether `GroupBatch.reference_logprobs` must be there."""
-        return self.config.kl.coef > 0
+        return self.config.uses_reference
 
     @property
     def needs_old_entropy(self) -> bool:

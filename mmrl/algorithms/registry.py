@@ -13,6 +13,7 @@ from mmrl.algorithms.gdpo import GdpoAlgorithm
 from mmrl.algorithms.gpg import GpgAlgorithm
 from mmrl.algorithms.grpo import GrpoAlgorithm
 from mmrl.algorithms.gspo import GspoAlgorithm
+from mmrl.algorithms.online_dpo import OnlineDpoAlgorithm
 from mmrl.algorithms.opo import OpoAlgorithm
 from mmrl.algorithms.pass_at_k import PassAtKAlgorithm
 from mmrl.algorithms.ppo import PpoAlgorithm
@@ -21,6 +22,7 @@ from mmrl.algorithms.reinforce_plus_plus_baseline import ReinforcePlusPlusBaseli
 from mmrl.algorithms.remax import RemaxAlgorithm
 from mmrl.algorithms.rloo import RlooAlgorithm
 from mmrl.algorithms.sapo import SapoAlgorithm
+from mmrl.algorithms.sppo import SppoAlgorithm
 from mmrl.algorithms.user_advantages import UserAdvantages
 from mmrl.algorithms.vapo import VapoAlgorithm
 from mmrl.config.algorithm import AlgorithmConfig, advantage_config
@@ -33,6 +35,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "gpg": GpgAlgorithm,
     "grpo": GrpoAlgorithm,
     "gspo": GspoAlgorithm,
+    "online_dpo": OnlineDpoAlgorithm,
     "opo": OpoAlgorithm,
     "pass_at_k": PassAtKAlgorithm,
     "ppo": PpoAlgorithm,
@@ -41,6 +44,7 @@ ALGORITHMS: dict[str, type[Algorithm[Any]]] = {
     "remax": RemaxAlgorithm,
     "rloo": RlooAlgorithm,
     "sapo": SapoAlgorithm,
+    "sppo": SppoAlgorithm,
     "vapo": VapoAlgorithm,
 }
 

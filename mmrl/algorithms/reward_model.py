@@ -47,7 +47,7 @@ class BradleyTerryObjective:
     """The objective of one update; `batch` is the whole of it."""
 
     def __init__(self, batch: GroupBatch, *, centring: float) -> None:
-        self._num_pairs = max(len(batch.prompts), 1)
+        self._num_pairs = max(len(pair_rows(batch)[0]), 1)
         self._centring = centring
 
     def __call__(self, micro_batch: GroupBatch, scores: Tensor) -> LossOutput:

@@ -14,6 +14,7 @@ from mmrl.config.algorithm_base import (
     LossAggregation,
     PolicyGradientConfig,
 )
+from mmrl.config.algorithm_preference import OnlineDpoConfig, SppoConfig
 from mmrl.config.algorithm_sampling import DapoConfig, GdpoConfig, RemaxConfig
 from mmrl.config.algorithm_token import PpoConfig, ReinforcePlusPlusConfig, TokenPolicyConfig, VapoConfig
 from mmrl.config.policy_loss import CapFields, GateFields, SequenceClipFields
@@ -126,6 +127,7 @@ AlgorithmConfig = Annotated[
     | GpgConfig
     | GrpoConfig
     | GspoConfig
+    | OnlineDpoConfig
     | OpoConfig
     | PassAtKConfig
     | PpoConfig
@@ -134,6 +136,7 @@ AlgorithmConfig = Annotated[
     | RemaxConfig
     | RlooConfig
     | SapoConfig
+    | SppoConfig
     | VapoConfig,
     Field(discriminator="type"),
 ]
@@ -180,6 +183,8 @@ def _unlike(
     host: type[PolicyGradientConfig], other: type[PolicyGradientConfig], config: PolicyGradientConfig
 ) -> str | None:
     """Why the advantages of `other` cannot be had, or are paid for in vain, in a run of `host`."""
+    if not other.has_advantages and other is not host:
+        return "it learns from pairs and has none to give"
     if other.needs_critic and not host.needs_critic:
         return "they come from a critic, which the algorithm does not have"
     if host.needs_critic and not other.needs_critic:
@@ -211,6 +216,7 @@ __all__ = [
     "KlConfig",
     "KlEstimator",
     "LossAggregation",
+    "OnlineDpoConfig",
     "OpoConfig",
     "PassAtKConfig",
     "PolicyGradientConfig",
@@ -220,6 +226,7 @@ __all__ = [
     "RemaxConfig",
     "RlooConfig",
     "SapoConfig",
+    "SppoConfig",
     "TokenPolicyConfig",
     "VapoConfig",
     "advantage_config",

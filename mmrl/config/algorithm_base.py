@@ -63,6 +63,8 @@ class PolicyGradientConfig(ConfigModel):
     """Whether it learns values, by a critic."""
     critic_warmup_steps: ClassVar[int] = 0
     """Steps in which only the critic learns, where critic.warmup_steps says nothing."""
+    has_advantages: ClassVar[bool] = True
+    """Whether its advantages mean something to the loss of another algorithm."""
     samples_greedy: ClassVar[bool] = False
     """Whether it compares with the greedy response to the same prompt."""
 
@@ -99,6 +101,11 @@ class PolicyGradientConfig(ConfigModel):
     """What is learned from a group in which every response failed: `shaping` leaves out the parts of its rewards that
     only shape (length, overlong, repetition, and any with shaping: true), `group` gives it no advantages at all, `off`
     takes its scores as they are."""
+
+    @property
+    def uses_reference(self) -> bool:
+        """Whether the model of the run's begin is asked too."""
+        return self.kl.coef > 0
 
     @property
     def advantage_type(self) -> str | None:

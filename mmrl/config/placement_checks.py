@@ -54,7 +54,7 @@ def _roles_of(config: RunConfig) -> tuple[RoleName, ...]:
     has: dict[RoleName, bool] = {
         "actor": True,
         "rollout": config.kind != "reward_model",
-        "reference": is_rl and algorithm.kl.coef > 0,
+        "reference": is_rl and algorithm.uses_reference,
         "critic": is_rl and algorithm.needs_critic,
     }
     return tuple(role for role, is_there in has.items() if is_there)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.preferences.pairs import Answers, Pairs, answers_of, pairs_of
+from mmrl.algorithms.preferences.pairs import Answers, Pairs, answers_of, pair_rows, pairs_of
 from mmrl.batch import GroupBatch, LossOutput, TokenStats
 from mmrl.config.preference import BetaConfig, PreferenceBase
 
@@ -84,7 +84,7 @@ class PairObjective(AnswersObjective):
 
     def __init__(self, preference: Preference[Any], batch: GroupBatch) -> None:
         self._preference = preference
-        self._num_pairs = max(len(batch.prompts), 1)
+        self._num_pairs = max(len(pair_rows(batch)[0]), 1)
 
     def __call__(self, micro_batch: GroupBatch, stats: TokenStats) -> LossOutput:
         pairs = pairs_of(micro_batch, answers_of(micro_batch, stats))

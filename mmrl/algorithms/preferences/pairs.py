@@ -66,10 +66,12 @@ def pairs_of(batch: GroupBatch, answers: Answers) -> Pairs:
 
 
 def pair_rows(batch: GroupBatch) -> tuple[Tensor, Tensor]:
-    """The rows of chosen and of rejected answers, (pairs,) each, pair i of both being answers to one prompt."""
+    """The rows of chosen and of rejected answers, (pairs,) each, pair i of both being answers to one prompt.
+
+    Rows that `preferred` has below zero are in no pair.
+    """
     assert batch.preferred is not None, "a loss on pairs needs to know which answer was chosen"
     order = batch.prompt_of_row.argsort(stable=True)
-    is_chosen = batch.preferred[order] > 0
-    chosen, rejected = order[is_chosen], order[~is_chosen]
+    chosen, rejected = order[batch.preferred[order] > 0], order[batch.preferred[order] == 0]
     assert torch.equal(batch.prompt_of_row[chosen], batch.prompt_of_row[rejected]), "a pair was torn apart"
     return chosen, rejected
