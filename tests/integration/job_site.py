@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,27 @@ class Site:
         """The processes of an attempt: the shell, the trainer and whatever they started."""
         return members(f"{job.id}/{attempt}")
 
+    def freeze(self, process: subprocess.Popen[str]) -> None:
+        """SIGSTOP at a moment at which the process holds no lock of the database, which would hold up everybody."""
+        for _ in range(50):
+            process.send_signal(signal.SIGSTOP)
+            if self._is_unlocked():
+                return
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.05)
+        raise AssertionError("it never let go of the database")
+
+    def _is_unlocked(self) -> bool:
+        if self.database.dialect == "postgresql":
+            return True
+        with closing(sqlite3.connect(str(self.database.engine.url.database), timeout=0.3)) as probe:
+            try:
+                probe.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            probe.rollback()
+        return True
+
     def kill_worker(self, process: subprocess.Popen[str]) -> None:
         process.kill()
         process.wait()
@@ -147,6 +169,16 @@ class Site:
     def _in(self, job: Job, states: set[JobState]) -> Job | None:
         found = self.jobs.get(job.id)
         return found if found.state in states else None
+
+
+@contextmanager
+def open_sqlite_site(template: Path, folder: Path) -> Iterator[Site]:
+    """Where the engine does not matter. template: a file with mmrl's schema."""
+    home = folder / "home"
+    home.mkdir()
+    (home / "mmrl.db").write_bytes(template.read_bytes())
+    with open_site(f"sqlite:///{home}/mmrl.db", home) as site:
+        yield site
 
 
 @contextmanager

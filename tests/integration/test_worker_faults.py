@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from job_site import LEASE_S, Site, open_site
+from job_site import LEASE_S, Site, open_site, open_sqlite_site
 
 from mmrl.jobs import tables
 from mmrl.jobs.states import JobState
@@ -124,7 +124,7 @@ def test_a_worker_that_slept_past_its_lease_writes_nothing_for_what_another_adop
     site.wait_for_step(job, 3)
     site.worker()
     site.until(lambda: len(site.worker_ids()) == 2)
-    sleeper.send_signal(signal.SIGSTOP)
+    site.freeze(sleeper)
     slept_at = time.monotonic()
     site.until(lambda: ("adopted", "running") in site.transitions(job))
     assert time.monotonic() - slept_at < 1.5 * LEASE_S
@@ -152,7 +152,7 @@ def test_a_sleeper_whose_job_was_started_anew_ends_its_own_trainer(site: Site) -
     old = site.trainer(job)
     for process in old:
         os.kill(process.pid, signal.SIGSTOP)
-    sleeper.send_signal(signal.SIGSTOP)
+    site.freeze(sleeper)
     _pretend_other_host(site, job.id)
     site.worker()
     site.wait_for_step(job, 2, attempt=2)
@@ -200,10 +200,7 @@ def test_memory_that_runs_out_twice_is_no_accident(job_site: Site) -> None:
 @pytest.fixture
 def job_site(tmp_path: Path, sqlite_template: Path) -> Iterator[Site]:
     """Where the engine does not matter."""
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "mmrl.db").write_bytes(sqlite_template.read_bytes())
-    with open_site(f"sqlite:///{home}/mmrl.db", home) as site:
+    with open_sqlite_site(sqlite_template, tmp_path) as site:
         yield site
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from job_site import Site, open_site
+from job_site import Site, open_sqlite_site
 from ray_head import RayHead
 from test_worker_faults import check_index, check_whole
 
@@ -32,10 +32,7 @@ def head() -> Iterator[RayHead]:
 
 @pytest.fixture
 def site(tmp_path: Path, sqlite_template: Path) -> Iterator[Site]:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "mmrl.db").write_bytes(sqlite_template.read_bytes())
-    with open_site(f"sqlite:///{home}/mmrl.db", home) as site:
+    with open_sqlite_site(sqlite_template, tmp_path) as site:
         yield site
 
 

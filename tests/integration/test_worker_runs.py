@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_site import LEASE_S, Site, open_site
+from job_site import LEASE_S, Site, open_site, open_sqlite_site
 from test_worker_faults import check_index, check_whole
 
 from mmrl.cli.app import main
@@ -30,10 +30,7 @@ from mmrl.runs.reader import RunReader
 
 @pytest.fixture
 def site(tmp_path: Path, sqlite_template: Path) -> Iterator[Site]:
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "mmrl.db").write_bytes(sqlite_template.read_bytes())
-    with open_site(f"sqlite:///{home}/mmrl.db", home) as site:
+    with open_sqlite_site(sqlite_template, tmp_path) as site:
         yield site
 
 
@@ -115,6 +112,17 @@ def test_a_worker_may_be_exchanged_under_a_run(site: Site) -> None:
     site.until(lambda: ("adopted", "running") in site.transitions(job))
     site.open_gate()
     assert site.wait(job, JobState.SUCCEEDED).attempt == 1
+
+
+def test_workers_that_join_later_take_their_share(site: Site) -> None:
+    jobs = [site.submit(steps=2, step_s=0.4) for _ in range(6)]
+    site.worker("--cpus", "1", "--until-idle")
+    site.until(lambda: site.jobs.get(jobs[0].id).state is not JobState.QUEUED)
+    site.worker("--cpus", "1", "--until-idle")
+    for job in jobs:
+        assert site.wait(job, JobState.SUCCEEDED).attempt == 1
+    assert {site.jobs.attempts(job.id)[0].worker_id for job in jobs} == set(site.worker_ids())
+    assert len(site.worker_ids()) == 2
 
 
 def test_cancel_races_with_claim_finish_and_retry(site: Site) -> None:
