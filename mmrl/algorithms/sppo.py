@@ -31,4 +31,4 @@ class SppoAlgorithm(Algorithm[SppoConfig]):
         lengths = tokens.mask.sum(-1, keepdim=True).clamp(min=1)
         moved = (tokens.log_ratio * tokens.mask).sum(-1, keepdim=True)
         targets = (tokens.advantages * tokens.mask).sum(-1, keepdim=True) / lengths
-        return PolicyLoss((moved - targets).square() / lengths * tokens.mask)
+        return PolicyLoss((moved - targets).square() / lengths * tokens.mask, flags={})

@@ -69,3 +69,13 @@ class SppoConfig(PolicyGradientConfig):
     difference, for the scores of a Bradley-Terry reward model."""
     loss_aggregation: LossAggregation = "sequence_mean_token_sum"
     """How token losses are added up; the paper's is the mean over responses."""
+
+    @model_validator(mode="after")
+    def _responses_are_learned_whole(self) -> SppoConfig:
+        for name in ("entropy_top_share", "correction"):
+            if name in self.changed and not (name == "correction" and self.correction.weight is None):
+                raise ValueError(
+                    f"{name} does not go with algorithm 'sppo': it changes the advantages of single tokens, which are "
+                    "the target of a whole response here; leave it out"
+                )
+        return self

@@ -43,8 +43,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "cispo": {"cap": 1.1},
     "gdpo": {"kl": {"coef": 0.05, "estimator": "k2"}},
     "gspo": {"clip_low": 0.05, "clip_high": 0.05, "correction": {"weight": "icepop", "low": 0.7, "high": 1.3}},
+    "online_dpo": {"beta": 0.5},
     "ppo": {"kl": {"coef": 0.05, "where": "loss", "estimator": "k3"}, "entropy_top_share": 0.6},
     "rloo": {"kl": {"coef": 0.05, "estimator": "k1", "where": "reward"}},
+    "sppo": {"eta": 2.0, "kl": {"coef": 0.05, "estimator": "k2"}, "entropy_coef": 0.01},
     "vapo": {"entropy_coef": 0.02},
 }
 """Settings that bring each part in somewhere; the others have a KL and an entropy term and a sequence mask."""
