@@ -21,8 +21,12 @@ Work = Callable[..., Any]
 
 
 def together(work: Work, url: str, count: int, *arguments: Any, timeout_s: float = 240.0) -> list[Any]:
-    """`work(url, index, *arguments)` in `count` processes that begin at the same moment; what each returned."""
-    context = multiprocessing.get_context("spawn")
+    """`work(url, index, *arguments)` in `count` processes that begin at the same moment; what each returned, by index.
+
+    They are forked off a process that has loaded this module already, which saves each the second that it takes.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
     barrier, results = context.Barrier(count), context.Queue()
     processes = [
         context.Process(target=_run, args=(work, url, index, arguments, barrier, results)) for index in range(count)
@@ -30,22 +34,22 @@ def together(work: Work, url: str, count: int, *arguments: Any, timeout_s: float
     for process in processes:
         process.start()
     try:
-        found = [results.get(timeout=timeout_s) for _ in processes]
+        found = sorted((results.get(timeout=timeout_s) for _ in processes), key=lambda item: item[0])
     finally:
         for process in processes:
             process.join(timeout=10)
             process.kill()
-    errors = [result for ok, result in found if not ok]
+    errors = [result for _, ok, result in found if not ok]
     assert not errors, errors
-    return [result for _, result in found]
+    return [result for _, _, result in found]
 
 
 def _run(work: Work, url: str, index: int, arguments: tuple[Any, ...], barrier: Any, results: Any) -> None:
     try:
         barrier.wait()
-        results.put((True, work(url, index, *arguments)))
+        results.put((index, True, work(url, index, *arguments)))
     except BaseException as error:
-        results.put((False, f"{type(error).__name__}: {error}"))
+        results.put((index, False, f"{type(error).__name__}: {error}"))
 
 
 def claim_all(url: str, index: int, *, finish: bool = True) -> list[str]:

@@ -20,7 +20,7 @@ from mmrl.jobs.states import JobState
 
 
 @pytest.mark.parametrize(
-    ("num_claimers", "num_jobs"), [(6, 120), pytest.param(20, 1000, marks=pytest.mark.slow)], ids=["few", "many"]
+    ("num_claimers", "num_jobs"), [(5, 100), pytest.param(20, 1000, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_each_of_many_jobs_is_run_once_whoever_claims(
     job_url: str, job_database: Database, num_claimers: int, num_jobs: int
@@ -47,21 +47,23 @@ def test_j02_of_eight_processes_one_gets_the_only_job(job_url: str, job_database
 
 def test_two_jobs_that_race_for_the_last_gpu_get_it_one_after_the_other(job_url: str, job_database: Database) -> None:
     ids = {submit(job_database, gpus=1).id for _ in range(2)}
-    found = [job_id for job_id in together(claim_one, job_url, 6, ("gpu-a",)) if job_id is not None]
+    found = [job_id for job_id in together(claim_one, job_url, 4, ("gpu-a",)) if job_id is not None]
     assert len(found) == 1
     waiting = Jobs(job_database).get((ids - set(found)).pop())
     assert waiting.state is JobState.QUEUED
-    assert "too few GPUs: 0 of 1 free" in Jobs(job_database).why_pending(waiting).message
+    with Database.open(job_url) as patient:  # its leases last, so that the workers count as alive
+        assert "too few GPUs: 0 of 1 free" in Jobs(patient).why_pending(waiting).message
 
 
 def test_j01_a_job_submitted_twice_at_once_is_one_job(job_url: str, job_database: Database) -> None:
-    found = together(submit_one, job_url, 6)
+    found = together(submit_one, job_url, 5)
     assert len(set(found)) == 1
     assert [job.id for job in Jobs(job_database).list()] == [found[0]]
 
 
 def test_j07_cancel_finish_and_retry_at_once_end_in_one_way(job_url: str, job_database: Database) -> None:
     """Whoever comes first decides; the others are told so; what ended stays as it is."""
+    job_database.settings = job_database.settings.model_copy(update={"lease_s": 600.0})
     for _ in range(2):
         submit(job_database)
         worker = join(job_database)
@@ -82,7 +84,7 @@ ENDS = {JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED}
 
 def test_j07_cancel_and_claim_at_once_leave_a_job_cancelled_or_asked(job_url: str, job_database: Database) -> None:
     job = submit(job_database)
-    found = together(cancel_or_claim, job_url, 6, job.id)
+    found = together(cancel_or_claim, job_url, 4, job.id)
     after = Jobs(job_database).get(job.id)
     if "claimed" in found:
         assert (after.state, after.desired) == (JobState.STARTING, "cancel")
