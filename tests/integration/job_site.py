@@ -31,6 +31,8 @@ SETTINGS = {
     "MMRL_JOBS_RETRY_DELAY_S": "0.1",
 }
 HERE = Path(__file__).parent
+_OPEN_TRANSACTIONS = """SELECT count(*) FROM pg_stat_activity
+    WHERE xact_start IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid()"""
 
 
 class Site:
@@ -123,7 +125,8 @@ class Site:
 
     def _is_unlocked(self) -> bool:
         if self.database.dialect == "postgresql":
-            return True
+            with self.database.reading() as connection:
+                return not connection.exec_driver_sql(_OPEN_TRANSACTIONS).scalar_one()
         with closing(sqlite3.connect(str(self.database.engine.url.database), timeout=0.3)) as probe:
             try:
                 probe.execute("BEGIN IMMEDIATE")

@@ -16,7 +16,7 @@ from job_site import LEASE_S, Site, open_site, open_sqlite_site
 
 from mmrl.jobs import tables
 from mmrl.jobs.states import JobState
-from mmrl.jobs.worker.processes import ProcessIdentity, boot_id
+from mmrl.jobs.worker.processes import ProcessIdentity, boot_id, send
 from mmrl.runs.reader import RunReader
 from mmrl.trainer.noop import noop_value
 
@@ -156,8 +156,7 @@ def test_a_sleeper_whose_job_was_started_anew_ends_its_own_trainer(site: Site) -
     _pretend_other_host(site, job.id)
     site.worker()
     site.wait_for_step(job, 2, attempt=2)
-    for process in old:
-        os.kill(process.pid, signal.SIGCONT)
+    send(old, signal.SIGCONT)
     sleeper.send_signal(signal.SIGCONT)
     site.until(lambda: not any(process.is_alive for process in old))
     assert site.jobs.get(job.id).attempt == 2
