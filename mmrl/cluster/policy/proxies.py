@@ -20,9 +20,6 @@ from mmrl.cluster.policy.worker import NotFinite
 from mmrl.engines.base import BeforeStep, Objective, OnGroup, RolloutStats, SamplingParams
 from mmrl.types import RolloutGroup, Sample
 
-_SUMMED = ("flops",)
-"""Metrics of a rank's own rows; the others are of the whole mini-batch on every rank."""
-
 
 class RemoteActor:
     """Meets `engines.base.Actor` with the ranks of a `PolicyWorker` group."""
@@ -62,7 +59,7 @@ class RemoteActor:
         except BaseException:
             self._workers.discard_gradients()
             raise
-        return _joined_metrics(self._workers.apply_gradients())
+        return _of_all(self._workers.apply_gradients())
 
 
 class RemoteRewardTrainer(RemoteActor):
@@ -106,7 +103,7 @@ class RemoteCritic:
         objective = ValueObjective(batch, value_clip=self._value_clip)
         parts = self._workers.train_critic(_shares(batch, rows), objective)
         _raise_not_finite(parts, batch)
-        return _joined_metrics(parts)
+        return _of_all(parts)
 
 
 class RemoteRollout:
@@ -170,12 +167,9 @@ def _raise_not_finite(parts: Sequence[Any], batch: GroupBatch) -> None:
             raise part.error(batch)
 
 
-def _joined_metrics(parts: Sequence[dict[str, float]]) -> dict[str, float]:
-    joined = dict(parts[0])
-    for name in _SUMMED:
-        if name in joined:
-            joined[name] = sum(part[name] for part in parts)
-    return joined
+def _of_all(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The metrics of a mini-batch: every rank's are of the whole of it."""
+    return dict(parts[0])
 
 
 def _joined_stats(parts: Sequence[RolloutStats]) -> RolloutStats | None:
