@@ -15,6 +15,7 @@ from torch import Tensor
 from mmrl.batch import GroupBatch, TokenStats
 from mmrl.config.run import TrainConfig
 from mmrl.engines.micro_batches import plan_micro_batches
+from mmrl.models.classifier import Classifier
 from mmrl.models.lockstep import Lockstep
 from mmrl.models.policy import PolicyModel
 from mmrl.models.reward_model import RewardModel
@@ -85,7 +86,7 @@ def values_without_gradient(model: ValueModel, batch: GroupBatch, train: TrainCo
 
 
 @torch.no_grad()
-def scores_without_gradient(model: RewardModel, batch: GroupBatch, train: TrainConfig) -> Tensor:
+def scores_without_gradient(model: RewardModel | Classifier, batch: GroupBatch, train: TrainConfig) -> Tensor:
     """(B,) float32 in the rows' own order, on the batch's device."""
     scores = torch.zeros(batch.num_rows, device=batch.response_mask.device)
     passes = plan_passes(batch, train, model.lockstep)

@@ -12,6 +12,7 @@ from mmrl.calls import logged_call
 from mmrl.config.run import OptimConfig, TrainConfig
 from mmrl.engines.passes import scores_without_gradient
 from mmrl.engines.updates import Updates
+from mmrl.models.classifier import Classifier
 from mmrl.models.matrix_peak import matrix_peak
 from mmrl.models.reward_model import RewardModel
 
@@ -22,11 +23,13 @@ class HfRewardTrainer:
     model: what is trained. total_steps: run steps, over which the learning rate takes its course.
     """
 
-    def __init__(self, model: RewardModel, optim: OptimConfig, train: TrainConfig, *, total_steps: int) -> None:
+    def __init__(
+        self, model: RewardModel | Classifier, optim: OptimConfig, train: TrainConfig, *, total_steps: int
+    ) -> None:
         self.model = model.eval()
         self._train = train
         if train.gradient_checkpointing:
-            model.body.checkpoint_gradients()
+            model.checkpoint_gradients()
         self._updates = Updates(
             model,
             self._forward,
@@ -39,7 +42,7 @@ class HfRewardTrainer:
 
     @property
     def peak_flops_per_s(self) -> float:
-        return matrix_peak(self.model.device.type, self.model.body.dtype)
+        return matrix_peak(self.model.device.type, self.model.dtype)
 
     def begin_step(self, step: int) -> None:
         """The next update is the first one of run step `step`, counted from 1."""

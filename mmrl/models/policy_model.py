@@ -152,7 +152,10 @@ class PolicyModel(nn.Module):
         if path == "prefix":
             prefix = self.prefill(batch.prompts).expand(batch.prompt_of_row.to(self.device))
             hidden, _ = self.extend(prefix, batch.response_ids.to(self.device), lengths)
-            return hidden[rows, lengths - 1]
+            last = hidden[rows, lengths - 1]
+            # A divided layer is gathered for its backward pass by a gradient of its output; the prompts' last layer
+            # would only get those of its keys and values.
+            return last if self.lockstep is None else last + 0.0 * prefix.last_hidden
         hidden, starts = self._run_behind_prompts(batch, batch.response_lengths, is_packed=path == "packed")
         return hidden[starts + lengths]
 

@@ -55,6 +55,15 @@ class RewardModel(nn.Module):
         return super().train(False)
 
     @property
+    def dtype(self) -> torch.dtype:
+        """Of its passes."""
+        return self.body.dtype
+
+    def checkpoint_gradients(self) -> None:
+        """From now on layers and vision blocks keep only their inputs for the backward pass and then run again."""
+        self.body.checkpoint_gradients()
+
+    @property
     def lockstep(self) -> Lockstep | None:
         return self.body.lockstep
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -47,9 +47,14 @@ def save_settings(policy: PolicyModel, folder: Path, dtype: torch.dtype) -> None
 
 def companion_files(policy: PolicyModel) -> dict[str, bytes]:
     """Path in the folder -> content of what lies beside weights and configuration: tokenizer, template, processor."""
+    return files_saved_by(lambda folder: _save_companions(policy, folder))
+
+
+def files_saved_by(save: Callable[[Path], Any]) -> dict[str, bytes]:
+    """Path in the folder -> content of what `save` writes into a folder."""
     with TemporaryDirectory(prefix="mmrl-model-") as folder:
         root = Path(folder)
-        _save_companions(policy, root)
+        save(root)
         files = (path for path in root.rglob("*") if path.is_file())
         return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
 

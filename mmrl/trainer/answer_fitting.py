@@ -58,10 +58,15 @@ def fit_answers(
 def with_update_path(config: RunConfig, data: RunData) -> RunConfig:
     """The config with the path that SFT's samples take: packed if that is wanted, and plain in place of prefix where
     turns between answers hold images, which a prefix has none of."""
+    return with_row_path(config, has_later_images=any(_has_later_images(sample, config) for sample in data.train))
+
+
+def with_row_path(config: RunConfig, *, has_later_images: bool) -> RunConfig:
+    """`with_update_path` of data of which it is known whether turns between answers hold images."""
     path = config.train.path
     if config.sft.packing:
         path = "packed"
-    elif path == "prefix" and any(_has_later_images(sample, config) for sample in data.train):
+    elif path == "prefix" and has_later_images:
         path = "plain"
     return config.model_copy(update={"train": config.train.model_copy(update={"path": path})})
 

@@ -13,6 +13,8 @@ from mmrl.cluster import Executor
 from mmrl.config import RunConfig
 from mmrl.data.images import ImageStore
 from mmrl.data.stream import PromptStream
+from mmrl.models.classifier import is_classifier
+from mmrl.models.policy import PolicyModel
 from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.answer_fitting import fit_answers
@@ -38,7 +40,7 @@ from mmrl.trainer.recorder import Recorder
 from mmrl.trainer.reference_cache import ReferenceCache, ReferenceKey
 from mmrl.trainer.reference_logprobs import ReferenceLogprobs
 from mmrl.trainer.resume import ResumePoint
-from mmrl.trainer.reward_engines import InlineRewardSource, RewardEngineSource
+from mmrl.trainer.reward_engines import ClassifierSource, InlineRewardSource, RewardEngineSource, check_classifier
 from mmrl.trainer.reward_training import RewardModelLoop
 from mmrl.trainer.run_data import RunData
 from mmrl.trainer.targets import judged_of, pair_of
@@ -130,19 +132,25 @@ def build_reward_model_loop(
     functions: Sequence[Callable[..., Any]] = (),
 ) -> Iterator[RewardModelLoop]:
     """The loop of reward models, which samples nothing and is scored by nothing."""
-    config = freeze_unused_parts(config, data, say=recorder.say)
+    is_text_classifier = is_classifier(config.model.path)
+    if is_text_classifier:
+        check_classifier(config, data)
+    else:
+        config = freeze_unused_parts(config, data, say=recorder.say)
     fingerprint = _checked_model(config, point)
     with ExitStack() as stack:
         executor = _executor(config, recorder, stack)
-        source = _reward_source(config, store, point, recorder, executor)
-        check_room_of_run(config, source.policy, recorder.writer.run_dir, warn=recorder.warn)
-        sketches = AnswerBatches(SketchMaker(source.policy.prompts))
-        train, held_out = _fitted_answers(config, source.policy.prompts, data, sketches, recorder)
+        source = _reward_source(config, store, point, recorder, executor, of_classifier=is_text_classifier)
+        sketches = AnswerBatches(SketchMaker(source.prompts))
+        train, held_out = _fitted_answers(config, source.prompts, data, sketches, recorder)
         compared = [sample for sample in held_out if pair_of(sample) is not None]
         prompts = _stream(config, train.kept, config.reward_model.batch_size, point)
-        if point is None:
-            with RewardRunner((), config.reward_runner) as no_rewards:
-                announce(config, source.policy, train, len(compared), no_rewards, say=recorder.say, warn=recorder.warn)
+        room = 0
+        if source.policy is not None:
+            room = expected_bytes(config, source.policy)
+            check_room_of_run(config, source.policy, recorder.writer.run_dir, warn=recorder.warn)
+            if point is None:
+                _announce_without_rewards(config, source.policy, train, len(compared), recorder)
         engines = source.open_reward([*train.kept, *compared])
         answers = AnswerBatches(engines.processor)
         states = _restored(engines.parts, engines.remote_parts, recorder, point)
@@ -160,15 +168,30 @@ def build_reward_model_loop(
                 fingerprint,
                 recorder,
                 point,
-                room=expected_bytes(config, source.policy),
+                room=room,
             ),
             recorder=recorder,
         )
 
 
+def _announce_without_rewards(
+    config: RunConfig, policy: PolicyModel, train: Fitted, num_held_out: int, recorder: Recorder
+) -> None:
+    with RewardRunner((), config.reward_runner) as no_rewards:
+        announce(config, policy, train, num_held_out, no_rewards, say=recorder.say, warn=recorder.warn)
+
+
 def _reward_source(
-    config: RunConfig, store: ImageStore, point: ResumePoint | None, recorder: Recorder, executor: Executor
+    config: RunConfig,
+    store: ImageStore,
+    point: ResumePoint | None,
+    recorder: Recorder,
+    executor: Executor,
+    *,
+    of_classifier: bool,
 ) -> RewardEngineSource:
+    if of_classifier:
+        return ClassifierSource(config, point)
     if config.placement.executor == "inline":
         return InlineRewardSource(config, store, point)
     from mmrl.trainer.cluster_reward_engines import ClusterRewardSource

@@ -25,7 +25,7 @@ from mmrl.trainer.estimates import estimate_run
 from mmrl.trainer.fitting import Fitted, OverlongPolicy, fit, overlong_policy
 from mmrl.trainer.machine_notes import machine_notes
 from mmrl.trainer.memory import num_parameters
-from mmrl.trainer.preflight_sizes import SizesReport, sizes_report
+from mmrl.trainer.preflight_sizes import SizesReport, classifier_report, sizes_report
 from mmrl.trainer.reward_try_out import NO_TRY_OUT, TryOut, try_out
 from mmrl.trainer.run_data import RunData, batch_size, check_data, load_data, rows_a_prompt
 from mmrl.trainer.stages import UserStages
@@ -126,7 +126,9 @@ def preflight(config: RunConfig) -> PreflightReport | SizesReport:
 
 
 def _preflight(config: RunConfig) -> PreflightReport | SizesReport:
+    from mmrl.models.classifier import is_classifier
     from mmrl.models.loading import device_of, has_only_config, load_skeleton
+    from mmrl.trainer.reward_engines import check_classifier
 
     check_rewards(config)
     UserStages(config.stages)
@@ -134,6 +136,9 @@ def _preflight(config: RunConfig) -> PreflightReport | SizesReport:
     data = load_data(config)
     check_data(config, data)
     notes: list[str] = machine_notes(config.placement)
+    if config.kind == "reward_model" and is_classifier(config.model.path):
+        check_classifier(config, data)
+        return classifier_report(config, data, placement=_placement(config), notes=notes)
     config = freeze_unused_parts(config, data, say=notes.append)
     if has_only_config(config.model.path):
         return sizes_report(config, data, placement=_placement(config), notes=notes)

@@ -71,3 +71,26 @@ def sizes_report(config: RunConfig, data: RunData, *, placement: dict[str, str],
         placement=placement,
         notes=tuple(notes),
     )
+
+
+def classifier_report(
+    config: RunConfig, data: RunData, *, placement: dict[str, str], notes: Sequence[str]
+) -> SizesReport:
+    """Of a text classifier that is trained as a reward model."""
+    from mmrl.models.classifier import load_classifier_sizes
+
+    size = batch_size(config)[1]
+    num_weights = load_classifier_sizes(config.model.path)
+    return SizesReport(
+        train_samples=len(data.train),
+        eval_samples=len(data.held_out),
+        samples_per_step=size,
+        responses_per_step=size * rows_a_prompt(config),
+        max_prompt_tokens=config.data.max_prompt_tokens,
+        parameters=num_weights,
+        trainable_parameters=num_weights,
+        estimates=tuple(estimate_steps(config, len(data.train))),
+        skipped="those of a text classifier are counted when the run begins",
+        placement=placement,
+        notes=tuple(notes),
+    )

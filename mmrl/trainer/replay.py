@@ -6,13 +6,17 @@ token and term of the loss looked at (`locate`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from mmrl.algorithms import Algorithm, build_algorithm
+from mmrl.algorithms.preferences import build_preference
+from mmrl.algorithms.reward_model import BradleyTerryObjective
 from mmrl.algorithms.sft import SftObjective
 from mmrl.batch import GroupBatch
 from mmrl.checkpoint_files import ADAPTER_FOLDER
@@ -22,10 +26,15 @@ from mmrl.engines.actor import HfActor
 from mmrl.engines.base import Objective
 from mmrl.engines.critic import build_critic
 from mmrl.engines.finite import NotFiniteError
+from mmrl.engines.reward_trainer import HfRewardTrainer
 from mmrl.errors import DataError, NotFoundError
+from mmrl.models.classifier import is_classifier
 from mmrl.models.lora import load_adapter
 from mmrl.models.policy import load_policy
+from mmrl.models.processing import PromptProcessor
+from mmrl.models.reward_model import load_reward_model
 from mmrl.runs import layout
+from mmrl.trainer.answer_fitting import with_row_path
 from mmrl.trainer.faults import CHECKPOINT_FOLDER, Fault, read_fault
 from mmrl.trainer.locate import Locator, Place
 from mmrl.trainer.resume import ResumePoint, newest_whole_checkpoint, open_checkpoint
@@ -77,36 +86,86 @@ def replay(path: Path, overrides: Sequence[str] = ()) -> Replay:
     config = RunConfig.load(point.folder / layout.CONFIG_FILE, overrides)
     if fault.learner == "critic":
         config = _as_it_was_trained(config)
-    lora = config.model.lora
-    model = config.model if lora else config.model.model_copy(update={"path": str(point.model_folder)})
-    policy = load_policy(model, config.data.image, store=ImageStore())
-    if lora is not None:
-        load_adapter(policy.hf, point.folder / ADAPTER_FOLDER)
-    batch = batch.with_(prompts=tuple(policy.prompts.fill(prompt) for prompt in batch.prompts))
-    temperature = config.rollout.temperature if config.kind == "rl" else 1.0
-    actor = HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)
-    algorithm = _algorithm(config)
-    critic = build_critic(config, policy, ImageStore()) if fault.learner == "critic" else None
-    parts = stateful({"actor": actor, "algorithm": algorithm, "critic": critic, "random": RandomState()})
-    point.restore(parts, say=lambda text: None)
+    if config.kind == "sft":
+        config = with_row_path(config, has_later_images=batch.response_images is not None)
+    repeated = _reward_model(config, point) if fault.learner == "reward_model" else _policy(config, point, fault)
+    batch = _filled(batch, repeated.prompts)
+    point.restore(stateful({**repeated.parts, "random": RandomState()}), say=lambda text: None)
 
-    locator = Locator(policy.hf if critic is None else critic.model)
+    locator = Locator(repeated.module)
     locator.look_at_weights()
     error: str | None = None
     with locator.watching():
         try:
             locator.look_at_inputs(batch)
-            if fault.update is None:
-                locator.look_at_stats(batch, actor.logprobs(batch))
-            elif critic is not None:
-                critic.train_step(batch, locator.watch(critic.objective(batch)))
-            else:
-                actor.train_step(batch, locator.watch(_objective(config, algorithm, batch, fault)))
+            repeated.step(batch, locator)
         except NotFiniteError as failure:
             error = str(failure)
     if error is not None and not locator.places:
         locator.places.append(Place("gradient", "of all weights together, whose squares overflow", "inf"))
     return Replay(fault, error, tuple(locator.places), f"{point.folder}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Repeated:
+    """What is trained once more. module: whose numbers are looked at. parts: those with a state. step: repeats it."""
+
+    module: nn.Module
+    prompts: PromptProcessor
+    parts: dict[str, object]
+    step: Callable[[GroupBatch, Locator], None]
+
+
+def _policy(config: RunConfig, point: ResumePoint, fault: Fault) -> _Repeated:
+    """The policy, or its critic."""
+    lora = config.model.lora
+    model = config.model if lora else config.model.model_copy(update={"path": str(point.model_folder)})
+    policy = load_policy(model, config.data.image, store=ImageStore())
+    if lora is not None:
+        load_adapter(policy.hf, point.folder / ADAPTER_FOLDER)
+    temperature = config.rollout.temperature if config.kind == "rl" else 1.0
+    actor = HfActor(policy, config.optim, config.train, temperature=temperature, total_steps=config.train.steps)
+    algorithm = _algorithm(config)
+    preference = build_preference(config.preference) if config.kind == "preference" else None
+    critic = build_critic(config, policy, ImageStore()) if fault.learner == "critic" else None
+
+    def step(batch: GroupBatch, locator: Locator) -> None:
+        if fault.update is None:
+            locator.look_at_stats(batch, actor.logprobs(batch))
+        elif critic is not None:
+            critic.train_step(batch, locator.watch(critic.objective(batch)))
+        else:
+            objective = (
+                _objective(config, algorithm, batch, fault) if preference is None else preference.objective(batch)
+            )
+            actor.train_step(batch, locator.watch(objective))
+
+    parts = {"actor": actor, "algorithm": algorithm, "preference": preference, "critic": critic}
+    return _Repeated(policy.hf if critic is None else critic.model, policy.prompts, parts, step)
+
+
+def _reward_model(config: RunConfig, point: ResumePoint) -> _Repeated:
+    if is_classifier(str(point.model_folder)):
+        raise DataError(
+            "--replay: the update of a text classifier cannot be repeated; lower optim.lr, or warm up longer"
+        )
+    model = config.model.model_copy(update={"path": str(point.model_folder)})
+    reward_model = load_reward_model(model, config.data.image, store=ImageStore(), trainable=True)
+    trainer = HfRewardTrainer(reward_model, config.optim, config.train, total_steps=config.train.steps)
+
+    def step(batch: GroupBatch, locator: Locator) -> None:
+        objective = BradleyTerryObjective(batch, centring=config.reward_model.centring)
+        trainer.train_step(batch, locator.watch(objective))
+
+    return _Repeated(reward_model, reward_model.body.prompts, {"actor": trainer}, step)
+
+
+def _filled(batch: GroupBatch, prompts: PromptProcessor) -> GroupBatch:
+    """The batch with the pixels of its images."""
+    batch = batch.with_(prompts=tuple(prompts.fill(prompt) for prompt in batch.prompts))
+    if batch.response_images is None:
+        return batch
+    return batch.with_(response_images=tuple(prompts.ready_images(images) for images in batch.response_images))
 
 
 def _as_it_was_trained(config: RunConfig) -> RunConfig:

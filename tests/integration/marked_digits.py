@@ -52,7 +52,9 @@ def _each(splits: dict[str, list[Sample]], make: Any) -> dict[str, Sequence[Samp
     return {name: [make(sample) for sample in samples] for name, samples in splits.items()}
 
 
-def marks_config(model: Path, kind: str, *, steps: int, lr: float, data: str = "digits-pairs", **more: Any) -> RunConfig:
+def marks_config(
+    model: Path, kind: str, *, steps: int, lr: float, data: str = "digits-pairs", **more: Any
+) -> RunConfig:
     return RunConfig.model_validate(
         {
             "name": "marks",
