@@ -42,7 +42,8 @@ class Part(Protocol):
 def save_sharded_parts(folder: Path, parts: Mapping[str, Part], ranks: Ranks) -> None:
     """The states of `parts` (name -> actor or critic) into `folder`/shards, by all ranks.
 
-    Raises CheckpointWriteError, on every rank, where the ranks do not see one disk, or a rank's file is missing at the end.
+    Raises CheckpointWriteError, on every rank, where the ranks do not see one disk, or a rank's file is missing at the
+    end.
     """
     shards = folder / SHARDS_FOLDER
     check_shared_disk(shards, ranks)
@@ -102,7 +103,7 @@ def read_states(
 
 
 def check_shared_disk(folder: Path, ranks: Ranks) -> None:
-    """Makes `folder` and raises CheckpointWriteError, on every rank, where one of them does not see what rank 0 wrote."""
+    """Makes `folder`. Raises CheckpointWriteError, on every rank, where one does not see what rank 0 wrote."""
     token = ranks.gather(f".seen-by-all-{uuid4().hex}")[0]
     fault: str | None = None
     if ranks.rank == 0:
