@@ -72,7 +72,7 @@ def _benchmark(name: str | None) -> Benchmark | None:
 
     if name is not None and name not in BENCHMARKS:
         raise typer.BadParameter(f"got {name!r}; allowed: {', '.join(BENCHMARKS)}", param_hint="--benchmark")
-    return name  # type: ignore[return-value]
+    return name
 
 
 def parse_rows(text: str) -> tuple[int, int]:

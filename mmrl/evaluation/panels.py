@@ -70,7 +70,10 @@ class PanelSettings:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> PanelSettings:
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+        settings: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**settings)
 
 
 @dataclass(frozen=True)

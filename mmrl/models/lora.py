@@ -238,9 +238,9 @@ def _linear_maps(hf: Any, modules: list[nn.Module]) -> list[str]:
 
 
 def _peft_config(config: LoraConfig, names: list[str]) -> PeftConfig:
-    return PeftConfig(
-        r=config.rank, lora_alpha=config.alpha, lora_dropout=config.dropout, target_modules=names, bias="none"
-    )
+    # peft says that alpha is an integer and only ever divides by the rank.
+    alpha: Any = config.alpha
+    return PeftConfig(r=config.rank, lora_alpha=alpha, lora_dropout=config.dropout, target_modules=names, bias="none")
 
 
 def _fill(weight: nn.Parameter, full: Tensor) -> None:

@@ -155,7 +155,7 @@ def check_reads_like(mine: PromptProcessor, base: PromptProcessor, samples: Sequ
                 f"{len(other)}, first different at {place}; its chat template or tokenizer is another one"
             )
         for image, same in zip(one.images, other.images, strict=True):
-            if not torch.equal(image.pixel_values, same.pixel_values):  # type: ignore[arg-type]
+            if not torch.equal(image.pixel_values, same.pixel_values):
                 raise ModelError("export: an image is cut into other patches than by the base model's image processor")
 
 
@@ -182,7 +182,7 @@ def generate_plainly(hf: Any, prompts: PromptProcessor, sample: Sample, *, num_t
     inputs: dict[str, Any] = {"input_ids": torch.tensor([prompt.token_ids])}
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     if prompt.images:
-        inputs["pixel_values"] = torch.cat([image.pixel_values for image in prompt.images])  # type: ignore[misc]
+        inputs["pixel_values"] = torch.cat([image.pixel_values for image in prompt.images])
         inputs["image_grid_thw"] = torch.tensor([image.grid_thw for image in prompt.images])
         inputs["mm_token_type_ids"] = (inputs["input_ids"] == prompts.image_token_id).int()
     with torch.no_grad():

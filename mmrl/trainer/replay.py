@@ -6,7 +6,7 @@ token and term of the loss looked at (`locate`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -112,7 +112,7 @@ class _Repeated:
 
     module: nn.Module
     prompts: PromptProcessor
-    parts: dict[str, object]
+    parts: Mapping[str, object]
     step: Callable[[GroupBatch, Locator], None]
 
 
