@@ -10,15 +10,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
-from pathlib import Path
 
+from against_trl import as_text, child, compare, settings_of, timed
 from one_step import LR, Stepper, full_length_reward, question, random_images
 
 
@@ -48,87 +42,28 @@ def main() -> None:
         side = run_mmrl if options.side == "mmrl" else run_trl
         print("RESULT " + json.dumps(side(options)))
         return
-    report = compare(options)
+    report = compare_sides(options)
     print(json.dumps(report) if options.json else as_text(report))
 
 
-def compare(options: argparse.Namespace) -> dict:
+def compare_sides(options: argparse.Namespace) -> dict:
     rows = options.prompts * options.group
     sizes = options.trl_micro_batches or sorted({size for size in (8, 32, rows) if size <= rows and rows % size == 0})
-    with tempfile.TemporaryDirectory() as folder:
-        build_model(options, Path(folder))
-        mmrl, trl = [], {}
-        for size in sizes:
-            mmrl.append(child(options, folder, "mmrl"))
-            trl[size] = child(options, folder, "trl", size)
-    best = min(trl, key=lambda size: trl[size]["seconds"])
-    seconds = statistics.median(value for result in mmrl for value in result["all_seconds"])
-    memory = max(result["peak_bytes"] for result in mmrl)
-    return {
-        "setting": {key: value for key, value in vars(options).items() if key not in ("side", "folder", "json")},
-        "mmrl_seconds": seconds,
-        "mmrl_parts": mmrl[-1]["parts"],
-        "mmrl_peak_bytes": memory,
-        "trl_seconds": {str(size): result["seconds"] for size, result in trl.items()},
-        "trl_peak_bytes": {str(size): result["peak_bytes"] for size, result in trl.items()},
-        "trl_best_micro_batch": best,
-        "speedup": trl[best]["seconds"] / seconds,
-        "memory_ratio": memory / trl[best]["peak_bytes"],
-    }
+    names = ("image_px", "images", "prompts", "group", "new_tokens", "model", "steps", "threads")
+    more = ["--freeze", options.freeze] if options.freeze else []
+    more += ["--seen"] if options.seen else []
 
+    def run_side(folder: str, side: str, size: int) -> dict:
+        arguments = ["--side", side, "--micro-batch", str(size), *settings_of(options, names), *more]
+        return child(__file__, options, folder, arguments)
 
-def as_text(report: dict) -> str:
-    best = str(report["trl_best_micro_batch"])
-    return "\n".join(
-        [
-            f"mmrl {report['mmrl_seconds']:.2f} s a step, {report['mmrl_peak_bytes'] / 2**30:.2f} GiB",
-            f"TRL  {report['trl_seconds'][best]:.2f} s a step, {report['trl_peak_bytes'][best] / 2**30:.2f} GiB "
-            f"(micro-batch {best}, its fastest)",
-            f"mmrl is {report['speedup']:.2f} times as fast with {report['memory_ratio']:.2f} times the memory",
-        ]
-    )
-
-
-def child(options: argparse.Namespace, folder: str, side: str, micro_batch: int = 0) -> dict:
-    """Runs one side in a process of its own and reads its result line."""
-    command = [sys.executable, __file__, "--side", side, "--folder", folder, "--micro-batch", str(micro_batch)]
-    for name in ("image_px", "images", "prompts", "group", "new_tokens", "model", "steps", "threads"):
-        command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
-    if options.freeze:
-        command += ["--freeze", options.freeze]
-    if options.seen:
-        command.append("--seen")
-    environment = os.environ | {
-        "OMP_NUM_THREADS": str(options.threads),
-        "HF_HUB_OFFLINE": "1",
-        "MMRL_HOME": f"{folder}/home",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    if done.returncode or not lines:
-        raise SystemExit(f"{side} failed ({done.returncode}):\n{done.stderr[-4000:]}")
-    return json.loads(lines[-1].removeprefix("RESULT "))
-
-
-def build_model(options: argparse.Namespace, folder: Path) -> None:
-    from mmrl.models.tiny import build_tiny_qwen2_5_vl
-
-    build_tiny_qwen2_5_vl(folder / "model", size=options.model, seed=0)
+    return compare(options, sizes, run_side)
 
 
 def step_images(options: argparse.Namespace, step: int) -> list[list]:
     """Images of a step's prompts; with --seen those of step 0 again."""
     seed = 0 if options.seen else step
     return random_images(seed, prompts=options.prompts, images=options.images, px=options.image_px)
-
-
-def timed(result: dict, seconds: list[float]) -> dict:
-    return result | {
-        "seconds": statistics.median(seconds),
-        "all_seconds": seconds,
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-    }
 
 
 def run_mmrl(options: argparse.Namespace) -> dict:
