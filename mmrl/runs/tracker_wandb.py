@@ -63,7 +63,12 @@ class WandbTracker:
             image = wandb.Image(str(row.images[0])) if row.images else None
             scores = [row.parts.get(name) for name in parts]
             table.add_data(row.step, row.prompt, image, row.answer, row.response, row.reward, *scores)
-        self._run.log({"step": first.step, "segment": self._segment.number, f"samples/{first.split}": table})
+        media: dict[str, Any] = {f"samples/{first.split}": table}
+        # A table's images lie in wandb's own folder until it is synced; these lie with the run.
+        images = [wandb.Image(str(row.images[0]), caption=row.response) for row in rows if row.images]
+        if images:
+            media[f"samples/{first.split}/images"] = images
+        self._run.log({"step": first.step, "segment": self._segment.number, **media})
 
     def finish(self, state: StateName) -> None:
         self._run.summary["state"] = state

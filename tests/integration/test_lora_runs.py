@@ -60,6 +60,14 @@ def adapter(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
     return load_file(run_dir / f"checkpoints/step-{step:06d}/adapter/adapter_model.safetensors")
 
 
+def difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Norm of the difference over that of the first. Adam makes whole steps of the smallest gradients, so that single
+    elements differ by more than the rounding that they come from."""
+    assert one.keys() == other.keys()
+    parts = [(weight - other[name]).norm() for name, weight in one.items()]
+    return float(torch.stack(parts).norm() / torch.stack([weight.norm() for weight in one.values()]).norm())
+
+
 @pytest.fixture(scope="module")
 def finished(home: Path) -> Path:
     return run(home, "inline")
@@ -91,18 +99,17 @@ def test_a_resumed_run_is_the_run_that_was_never_stopped(finished: Path, home: P
         torch.testing.assert_close(weight, adapter(finished, 3)[name], rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("sync", ["merged", "adapter"])
+@pytest.mark.parametrize("sync", [pytest.param("merged", marks=pytest.mark.slow), "adapter"])
 def test_two_ranks_train_the_same_adapter_and_keep_their_samplers_up_to_date(
     finished: Path, home: Path, sync: str
 ) -> None:
     """The sampler of each rank is a copy that gets the weights, or the adapter, after every step; canary on."""
     ranks = run(home, f"ranks-{sync}", placement=RANKS, lora={"sync": sync})
     assert max(metrics(ranks, "sync/logprob_gap_max")) < 1e-4
-    for name, weight in adapter(ranks, 3).items():
-        torch.testing.assert_close(weight, adapter(finished, 3)[name], rtol=1e-2, atol=1e-4)
+    assert difference(adapter(ranks, 3), adapter(finished, 3)) < 1e-3
 
 
-@pytest.mark.parametrize("sync", ["merged", "adapter"])
+@pytest.mark.parametrize("sync", [pytest.param("merged", marks=pytest.mark.slow), "adapter"])
 def test_o05_vllm_samples_with_the_adapter_of_every_step(finished: Path, home: Path, sync: str) -> None:
     """The canary holds the sampler's logprobs against the actor's at every step: an old adapter would show. Resumed
     too, where the engine begins with the base."""
@@ -112,8 +119,7 @@ def test_o05_vllm_samples_with_the_adapter_of_every_step(finished: Path, home: P
         train(settings, run_dir=run_dir, progress=make_progress("quiet"))
     assert max(metrics(run_dir, "sync/logprob_gap_max")) < 1e-4
     assert len(metrics(run_dir, "sync/logprob_gap_max")) == 3
-    for name, weight in adapter(run_dir, 3).items():
-        torch.testing.assert_close(weight, adapter(finished, 3)[name], rtol=1e-2, atol=1e-4)
+    assert difference(adapter(run_dir, 3), adapter(finished, 3)) < 1e-3
 
 
 def test_an_adapter_is_exported_merged_and_alone(finished: Path, tmp_path: Path) -> None:
