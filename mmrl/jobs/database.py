@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from mmrl.jobs.settings import JobsSettings, load_settings
 Dialect = Literal["sqlite", "postgresql"]
 URL_VARIABLE = "MMRL_DATABASE_URL"
 FILE_NAME = "mmrl.db"
+_GONE = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.DisconnectionError, sa.exc.TimeoutError)
 _BUSY_S = 30.0
 _CLOCK = sa.select(NOW)
 
@@ -141,12 +143,7 @@ class Database:
         """Turns what the drivers raise into errors that say what to do, without any password."""
         try:
             yield
-        except (
-            sa.exc.OperationalError,
-            sa.exc.InterfaceError,
-            sa.exc.DisconnectionError,
-            sa.exc.TimeoutError,
-        ) as error:
+        except (*_GONE, sqlite3.OperationalError) as error:
             raise self._explained(error) from error
         except sa.exc.DBAPIError as error:
             if error.connection_invalidated:

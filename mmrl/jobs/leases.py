@@ -15,7 +15,8 @@ from sqlalchemy import bindparam
 
 from mmrl.jobs import tables
 from mmrl.jobs.beats import extend_leases
-from mmrl.jobs.claims import claim_job, slots
+from mmrl.jobs.claim_statements import slots
+from mmrl.jobs.claims import claim_job
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
 from mmrl.jobs.ids import new_id
@@ -92,13 +93,14 @@ class Leases(Recovery):
         """
         settings = self.database.settings
         with self.database.transaction(durable=False) as connection:
-            return claim_job(
+            claimed = claim_job(
                 connection,
                 self.worker_id,
                 lease_s=settings.lease_s,
                 hold_back_s=settings.hold_back_s,
                 job_id=job_id,
             )
+        return None if claimed is None else claimed.lease()
 
     def has_work(self, *, pool: str, cpus: int, num_gpus: int) -> bool:
         """Whether a job is queued in the pool that so much room holds and that waits for no other job; it may wait for

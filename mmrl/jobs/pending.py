@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from mmrl.jobs import tables
-from mmrl.jobs.claims import ready
+from mmrl.jobs.claim_statements import ready
 from mmrl.jobs.database import Database
 from mmrl.jobs.pools import worker_records
 from mmrl.jobs.records import Job, PendingReason, WorkerRecord

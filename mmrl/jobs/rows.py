@@ -15,6 +15,7 @@ from mmrl.jobs.states import Desired, JobState
 
 _TIMES = {"lease_expires_at", "available_at", "created_at", "queued_at", "started_at", "finished_at", "ended_at"}
 _JOB_FIELDS = [field.name for field in fields(Job) if field.name != "after"]
+_JOB_TIMES = [name for name in _JOB_FIELDS if name in _TIMES]
 JOB_COLUMNS = [tables.jobs.c[name] for name in _JOB_FIELDS]
 ATTEMPT_COLUMNS = [tables.attempts.c[field.name] for field in fields(Attempt)]
 
@@ -40,13 +41,18 @@ def read_jobs(connection: sa.Connection, rows: Iterable[Any]) -> list[Job]:
     """Jobs from rows that have JOB_COLUMNS, with what they wait for."""
     found = list(rows)
     after = _dependencies(connection, [row.id for row in found])
-    return [to_job(row, after.get(row.id, ())) for row in found]
+    return [job_of(row, after.get(row.id, ())) for row in found]
 
 
-def to_job(row: Any, after: tuple[str, ...] = ()) -> Job:
-    values: dict[str, Any] = {key: to_time(value) if key in _TIMES else value for key, value in row._mapping.items()}
-    values |= {"state": JobState(row.state), "desired": Desired(row.desired), "tags": tuple(row.tags), "after": after}
-    return Job(**{name: values[name] for name in (*_JOB_FIELDS, "after")})
+def job_of(row: Any, after: tuple[str, ...] = ()) -> Job:
+    """A job from its columns in the order of JOB_COLUMNS."""
+    values: dict[str, Any] = dict(zip(_JOB_FIELDS, row, strict=True))
+    for name in _JOB_TIMES:
+        if values[name] is not None:
+            values[name] = datetime.fromtimestamp(values[name], UTC)
+    values["state"], values["desired"] = JobState(values["state"]), Desired(values["desired"])
+    values["tags"], values["after"] = tuple(values["tags"]), after
+    return Job(**values)
 
 
 def to_attempt(row: Any) -> Attempt:

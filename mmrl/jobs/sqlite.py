@@ -50,10 +50,16 @@ def make_engine(path: Path, *, busy_s: float) -> sa.Engine:
 
 
 def prepare_write(connection: sa.Connection, *, durable: bool, checks_keys: bool) -> None:
-    """Settings that SQLite heeds only before a transaction begins, on the driver's connection, which begins none."""
+    """Settings that SQLite heeds only before a transaction begins, on the driver's connection, which begins none.
+
+    Only where they differ from the last ones: to set foreign_keys makes SQLite prepare every statement anew.
+    """
+    wanted = {"synchronous": "FULL" if durable else "NORMAL", "foreign_keys": "ON" if checks_keys else "OFF"}
     driver: Any = connection.connection.driver_connection
-    driver.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-    driver.execute(f"PRAGMA foreign_keys = {'ON' if checks_keys else 'OFF'}")
+    for name, value in wanted.items():
+        if connection.info.get(name) != value:
+            driver.execute(f"PRAGMA {name} = {value}")
+            connection.info[name] = value
 
 
 def refuse_network_filesystem(path: Path) -> None:
