@@ -31,6 +31,11 @@ class FakePolicy(nn.Module):
         self.num_rows_of_passes: list[int] = []
 
     @property
+    def hf(self) -> FakePolicy:
+        """The module with the weights, which it is itself."""
+        return self
+
+    @property
     def device(self) -> torch.device:
         return self.scale.device
 

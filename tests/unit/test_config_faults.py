@@ -64,7 +64,7 @@ def load_config_top_level() -> list[str]:
         ("eval: {at_start: maybe}\n", "eval.at_start: got 'maybe'; must be true or false"),
         ("kind: sftt\n", "kind: got 'sftt'; allowed: rl, sft, "),
         ("track: wandb\n", "track: got 'wandb'; must be a list, such as [a, b]"),
-        ("track: [wandbb]\n", "track.0: got 'wandbb'; allowed: tensorboard, wandb; did you mean 'wandb'?"),
+        ("track: [wandbb]\n", "track.0: got 'wandbb'; allowed: tensorboard, wandb, mlflow; did you mean 'wandb'?"),
         ("eval: 3\n", "eval: got 3; must be a map of keys"),
         ("optim: {betas: [0.9]}\n", "optim.betas.1: is missing; the list optim.betas is too short"),
         ("optim: {betas: [0.9, 0.9, 0.9]}\n", "optim.betas: got [0.9, 0.9, 0.9]; must have at most 2 items"),
