@@ -19,15 +19,15 @@ from mmrl.models.processing import PromptProcessor
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.answer_fitting import fit_answers
 from mmrl.trainer.answers import AnswerBatches
-from mmrl.trainer.assembly import (
-    _checked_model,
-    _checkpointer,
-    _engine_source,
-    _evaluator,
-    _executor,
-    _fitted,
-    _restored,
-    _stream,
+from mmrl.trainer.assembly_parts import (
+    checked_model,
+    checkpointer_of,
+    engine_source,
+    fitted_data,
+    open_executor,
+    prompt_stream,
+    restored_parts,
+    sampled_evaluation,
 )
 from mmrl.trainer.disk_room import check_room_of_run, expected_bytes
 from mmrl.trainer.engines import EngineNeeds, Engines, SketchMaker
@@ -61,16 +61,16 @@ def build_preference_loop(
     """The loop of preferences. A rollout engine is there for evaluation only; a second model only where what the
     first was asked is lost."""
     config = freeze_unused_parts(config, data, say=recorder.say)
-    fingerprint = _checked_model(config, point)
+    fingerprint = checked_model(config, point)
     preference = build_preference(config.preference)
     with ExitStack() as stack:
-        executor = _executor(config, recorder, stack)
-        source = _engine_source(config, store, point, recorder, executor)
+        executor = open_executor(config, recorder, stack)
+        source = engine_source(config, store, point, recorder, executor)
         check_room_of_run(config, source.policy, recorder.writer.run_dir, warn=recorder.warn)
         sketches = AnswerBatches(SketchMaker(source.policy.prompts))
         train, held_out = _fitted_answers(config, source.policy.prompts, data, sketches, recorder)
         compared = [sample for sample in held_out if _is_compared(preference, sample)]
-        prompts = _stream(config, train.kept, config.preference.batch_size, point)
+        prompts = prompt_stream(config, train.kept, config.preference.batch_size, point)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         if point is None:
             announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
@@ -89,7 +89,7 @@ def build_preference_loop(
             to_compute = (rows_of(preference, answers, samples) for samples in asked)
             _prepare(reference, batches_to_compare(preference, to_compute), engines, recorder)
         batches = PreferenceBatches(preference, answers, actor=engines.actor, reference=reference, recorder=recorder)
-        states = _restored({**engines.parts, "preference": preference}, engines.remote_parts, recorder, point)
+        states = restored_parts({**engines.parts, "preference": preference}, engines.remote_parts, recorder, point)
         sampled = held_out if config.reward or functions else ()
         yield PreferenceLoop(
             config,
@@ -103,12 +103,12 @@ def build_preference_loop(
                     PreferenceEvaluation(
                         compared, preference, batches, engines.actor, config.preference.batch_size, recorder
                     ),
-                    _evaluator(config, sampled, engines.rollout, rewards, recorder),
+                    sampled_evaluation(config, sampled, engines.rollout, rewards, recorder),
                 ],
                 every=config.eval.every,
                 total_steps=config.train.steps,
             ),
-            checkpointer=_checkpointer(
+            checkpointer=checkpointer_of(
                 config,
                 engines.snapshots(states, recorder.writer.config_yaml),
                 prompts,
@@ -137,14 +137,14 @@ def build_reward_model_loop(
         check_classifier(config, data)
     else:
         config = freeze_unused_parts(config, data, say=recorder.say)
-    fingerprint = _checked_model(config, point)
+    fingerprint = checked_model(config, point)
     with ExitStack() as stack:
-        executor = _executor(config, recorder, stack)
+        executor = open_executor(config, recorder, stack)
         source = _reward_source(config, store, point, recorder, executor, of_classifier=is_text_classifier)
         sketches = AnswerBatches(SketchMaker(source.prompts))
         train, held_out = _fitted_answers(config, source.prompts, data, sketches, recorder)
         compared = [sample for sample in held_out if pair_of(sample) is not None]
-        prompts = _stream(config, train.kept, config.reward_model.batch_size, point)
+        prompts = prompt_stream(config, train.kept, config.reward_model.batch_size, point)
         room = 0
         if source.policy is not None:
             room = expected_bytes(config, source.policy)
@@ -153,7 +153,7 @@ def build_reward_model_loop(
                 _announce_without_rewards(config, source.policy, train, len(compared), recorder)
         engines = source.open_reward([*train.kept, *compared])
         answers = AnswerBatches(engines.processor)
-        states = _restored(engines.parts, engines.remote_parts, recorder, point)
+        states = restored_parts(engines.parts, engines.remote_parts, recorder, point)
         evaluation = RewardModelEvaluation(compared, answers, engines.trainer, config.reward_model, recorder)
         yield RewardModelLoop(
             config,
@@ -161,7 +161,7 @@ def build_reward_model_loop(
             answers=answers,
             trainer=engines.trainer,
             evaluator=Evaluations([evaluation], every=config.eval.every, total_steps=config.train.steps),
-            checkpointer=_checkpointer(
+            checkpointer=checkpointer_of(
                 config,
                 engines.snapshots(states, recorder.writer.config_yaml),
                 prompts,
@@ -204,7 +204,7 @@ def _fitted_answers(
     config: RunConfig, processor: PromptProcessor, data: RunData, answers: AnswerBatches, recorder: Recorder
 ) -> tuple[Fitted, Sequence[Sample]]:
     """Samples whose prompts and answers are short enough."""
-    train, held_out = _fitted(config, processor, data, recorder)
+    train, held_out = fitted_data(config, processor, data, recorder)
     kept = fit_answers(config, train.kept, answers, what="data.train", say=recorder.say)
     return replace(train, kept=kept), held_out
 
@@ -223,7 +223,7 @@ def _to_come(
 ) -> Sequence[Sequence[Sample]]:
     """The samples of every step that is still to be made; each once where a step does not mix prompts and answers."""
     size = config.preference.batch_size
-    stream: PromptStream = _stream(config, samples, size, point)
+    stream: PromptStream = prompt_stream(config, samples, size, point)
     done = 0 if point is None else point.step
     steps = [stream.next_batch() for _ in range(config.train.steps - done)]
     if preference.needs_baseline:
