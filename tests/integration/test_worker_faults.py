@@ -143,6 +143,7 @@ def test_a_worker_that_slept_past_its_lease_writes_nothing_for_what_another_adop
     check_index(site, job.id, steps=9)
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_sleeper_whose_job_was_started_anew_ends_its_own_trainer(site: Site) -> None:
     """The trainer of attempt 1 sleeps with its worker; attempt 2 has the run when both wake."""
@@ -189,6 +190,7 @@ def test_a_run_that_fails_by_itself_is_not_started_again(job_site: Site) -> None
     assert (done.attempt, done.error_class, done.error_message) == (1, "code", "ValueError: no such column")
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_twice_is_no_accident(job_site: Site) -> None:
     job = job_site.submit(steps=2, fail_at_step=1, exit_code=6, failure="CUDA out of memory: tried to allocate 2 GiB")
     job_site.worker("--until-idle")
@@ -243,6 +245,7 @@ def test_j06_gpus_are_given_back_only_when_their_memory_is_free(job_site: Site) 
     job_site.wait(waiting, JobState.SUCCEEDED)
 
 
+@pytest.mark.slow
 def test_a_gpu_of_a_lost_job_that_was_killed_is_free_again_once_nothing_is_on_it(job_site: Site) -> None:
     gpus = job_site.home / "gpus.json"
     gpus.write_text('{"GPU-a": []}')
@@ -298,6 +301,7 @@ def test_after_a_reboot_nothing_that_bears_an_old_number_is_taken_for_the_run(jo
     check_whole(job_site, job.run_dir, steps=10)
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_on_the_worker_changes_nothing(job_site: Site) -> None:
     job = job_site.submit(steps=30, step_s=0.05)
     job_site.worker("--until-idle", faults="clock_jumps")

@@ -84,6 +84,7 @@ def test_a_job_that_is_handed_over_loses_nothing(site: Site) -> None:
     check_index(site, job.id, steps=9)
 
 
+@pytest.mark.slow
 def test_a_draining_worker_takes_nothing_new_and_waits_for_what_it_has(site: Site) -> None:
     job = site.submit_held(at=3, steps=4)
     worker = site.worker()
@@ -99,6 +100,7 @@ def test_a_draining_worker_takes_nothing_new_and_waits_for_what_it_has(site: Sit
     assert site.jobs.get(waiting.id).state is JobState.QUEUED
 
 
+@pytest.mark.slow
 def test_a_worker_may_be_exchanged_under_a_run(site: Site) -> None:
     """It leaves its runs to the next worker of the machine."""
     job = site.submit_held(at=3, steps=4)
@@ -114,6 +116,7 @@ def test_a_worker_may_be_exchanged_under_a_run(site: Site) -> None:
     assert site.wait(job, JobState.SUCCEEDED).attempt == 1
 
 
+@pytest.mark.slow
 def test_workers_that_join_later_take_their_share(site: Site) -> None:
     jobs = [site.submit(steps=2, step_s=0.4) for _ in range(6)]
     site.worker("--cpus", "1", "--until-idle")
@@ -167,6 +170,7 @@ def test_a_full_disk_is_the_machines_fault_and_the_run_goes_on_when_there_is_roo
     check_index(site, job.id, steps=8)
 
 
+@pytest.mark.slow
 def test_a_database_locked_for_longer_than_a_lease_costs_no_run(site: Site) -> None:
     """J11's kind: another process holds the write lock of the file."""
     job = site.submit_held(at=4, steps=9)
@@ -217,6 +221,7 @@ def test_a_database_gone_for_longer_than_a_lease_costs_no_run(tmp_path: Path) ->
         server.end()
 
 
+@pytest.mark.slow
 def test_an_upgrade_of_the_database_waits_for_beats_and_beats_for_it(site: Site) -> None:
     """A migration holds the database while a run is under way; two upgrades at once do no harm."""
     job = site.submit_held(at=4, steps=9)
@@ -279,6 +284,7 @@ def get(address: str) -> tuple[int, str]:
         return answer.status, answer.read().decode()
 
 
+@pytest.mark.slow
 def test_many_small_shards_become_few_in_the_index(site: Site) -> None:
     job = site.submit(steps=150, samples_per_step=8)
     site.worker("--until-idle")
