@@ -20,7 +20,7 @@ from mmrl.jobs.records import Lease
 from mmrl.jobs.rows import job_of
 
 _JOBS, _POOLS, _GPUS = tables.jobs, tables.pools, tables.gpu_leases
-_ENGINES = {"postgresql": OnPostgres(), "sqlite": OnSqlite()}
+_ENGINES: dict[str, Any] = {"postgresql": OnPostgres(), "sqlite": OnSqlite()}
 
 _LOCK_POOL = sa.select(_POOLS.c.capacity).where(_POOLS.c.name == bindparam("of_pool")).with_for_update()
 _NUM_HELD = (
