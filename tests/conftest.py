@@ -155,6 +155,20 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         report.longrepr = f"skipped, which CI does not allow: {report.longrepr}"
 
 
+@pytest.fixture(scope="module")
+def digits_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A home of the module's own, MMRL_HOME meanwhile: the digits registered, a tiny model for them in `base`."""
+    from mmrl.data.digits import build_digits, digit_texts
+    from mmrl.models.tiny import build_tiny_qwen2_5_vl
+
+    folder = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MMRL_HOME", str(folder))
+        build_digits()
+        build_tiny_qwen2_5_vl(folder / "base", sentences=digit_texts(), seed=0)
+        yield folder
+
+
 @pytest.fixture
 def tower_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many images each call of a vision tower got."""

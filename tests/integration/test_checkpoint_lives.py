@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from mmrl.cli.app import main
 from mmrl.config import RunConfig
-from mmrl.data.digits import build_digits, digit_texts
+from mmrl.data.digits import digit_texts
 from mmrl.errors import ConflictError, ModelError, NotFoundError
 from mmrl.evaluation.comparison import compare_evaluations
 from mmrl.evaluation.finding import comparable
@@ -31,21 +30,9 @@ from mmrl.trainer.lineage import lineage_of
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder, before = tmp_path_factory.mktemp("home"), os.environ.get("MMRL_HOME")
-    os.environ["MMRL_HOME"] = str(folder)
-    build_digits()
-    build_tiny_qwen2_5_vl(folder / "base", sentences=digit_texts(), seed=0)
-    yield folder
-    os.environ.pop("MMRL_HOME")
-    if before is not None:
-        os.environ["MMRL_HOME"] = before
-
-
-@pytest.fixture(scope="module")
-def config(home: Path) -> Callable[..., RunConfig]:
+def config(digits_home: Path) -> Callable[..., RunConfig]:
     def build(**changes: Any) -> RunConfig:
-        plain = run_config(home / "base", "digits-which@train", steps=4).model_dump(mode="json")
+        plain = run_config(digits_home / "base", "digits-which@train", steps=4).model_dump(mode="json")
         plain |= {"name": "lives", "checkpoint": {"every": 1, "keep": 1, "keep_every": 2, "best": "eval/accuracy"}}
         plain["data"]["eval"] = "digits-which@validation"
         plain["rollout"] |= {"prompts_per_step": 4, "max_response_tokens": 6}
@@ -57,9 +44,9 @@ def config(home: Path) -> Callable[..., RunConfig]:
 
 
 @pytest.fixture(scope="module")
-def finished(home: Path, config: Callable[..., RunConfig]) -> Path:
+def finished(digits_home: Path, config: Callable[..., RunConfig]) -> Path:
     """Four steps with an evaluation and a checkpoint of each."""
-    run_dir = home / "runs" / "lives"
+    run_dir = digits_home / "runs" / "lives"
     train(config(), run_dir=run_dir, progress=make_progress("quiet"))
     return run_dir
 
@@ -104,7 +91,7 @@ def test_two_checkpoints_are_compared_on_one_panel(finished: Path, capsys: pytes
     assert comparison.results[0]["accuracy"].num_prompts == 12
 
 
-def test_an_evaluation_is_a_run_of_its_own_and_tells_what_differs(finished: Path, home: Path) -> None:
+def test_an_evaluation_is_a_run_of_its_own_and_tells_what_differs(finished: Path, digits_home: Path) -> None:
     assert main(["checkpoint", "evaluate", "lives@2", "--limit", "12", "--save-panel", "twelve"]) == 0
     text = f"""
 name: after
@@ -113,9 +100,9 @@ model: {{path: {finished}/checkpoints/step-000004, dtype: float32}}
 reward: [{{type: exact}}]
 eval: {{panel: twelve, against: lives@2}}
 """
-    (home / "evaluate.yaml").write_text(text)
-    assert main(["train", str(home / "evaluate.yaml"), "--run-dir", str(home / "runs" / "after")]) == 0
-    reader = RunReader(home / "runs" / "after")
+    (digits_home / "evaluate.yaml").write_text(text)
+    assert main(["train", str(digits_home / "evaluate.yaml"), "--run-dir", str(digits_home / "runs" / "after")]) == 0
+    reader = RunReader(digits_home / "runs" / "after")
     (row,) = reader.metrics(["accuracy", "against/p_value", "against/difference"])
     assert row.values["accuracy"] is not None
     assert 0 < row.values["against/p_value"] <= 1
@@ -123,7 +110,7 @@ eval: {{panel: twelve, against: lives@2}}
     assert len(reader.sample_groups(0, "eval")) == 12
 
 
-def test_sampled_evaluation_has_pass_at_k_and_a_greedy_answer_beside(finished: Path, home: Path) -> None:
+def test_sampled_evaluation_has_pass_at_k_and_a_greedy_answer_beside(finished: Path, digits_home: Path) -> None:
     from mmrl.config.evaluate import EvaluateConfig
 
     config = EvaluateConfig.model_validate(
@@ -136,7 +123,7 @@ def test_sampled_evaluation_has_pass_at_k_and_a_greedy_answer_beside(finished: P
             "eval": {"samples_per_prompt": 4, "temperature": 1.0, "greedy": True, "max_samples": 6},
         }
     )
-    result = run_evaluate(config, run_dir=home / "runs" / "sampled", progress=make_progress("quiet"))
+    result = run_evaluate(config, run_dir=digits_home / "runs" / "sampled", progress=make_progress("quiet"))
     assert {"pass@1", "pass@2", "pass@4", "greedy/accuracy"} <= result.metrics.keys()
     assert result.metrics["pass@1"] == pytest.approx(result.metrics["accuracy"])
     assert RunReader(result.run_dir).splits() == ["eval", "eval-greedy"]
@@ -234,9 +221,9 @@ def test_x11_an_index_that_leads_out_of_the_folder_is_not_exported(finished: Pat
 
 
 def test_a_fork_goes_on_with_other_settings_and_says_where_it_comes_from(
-    finished: Path, home: Path, capsys: pytest.CaptureFixture[str]
+    finished: Path, digits_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run_dir = home / "runs" / "fork"
+    run_dir = digits_home / "runs" / "fork"
     words = ["--from", "lives@2", "name=fork", "optim.lr=0.0001", "seed=7", "data.train=digits-which@validation"]
     assert main(["train", "--run-dir", str(run_dir), *words]) == 0
     told = capsys.readouterr().err
@@ -258,20 +245,20 @@ def test_a_fork_goes_on_with_other_settings_and_says_where_it_comes_from(
 
 
 def test_a_fork_of_another_model_is_refused_with_what_to_do(
-    finished: Path, home: Path, config: Callable[..., RunConfig]
+    finished: Path, digits_home: Path, config: Callable[..., RunConfig]
 ) -> None:
-    other = build_tiny_qwen2_5_vl(home / "other", sentences=digit_texts(), seed=1)
+    other = build_tiny_qwen2_5_vl(digits_home / "other", sentences=digit_texts(), seed=1)
     changed = config(model={"path": str(other), "dtype": "float32"})
     point = finished / "checkpoints/step-000002"
     with pytest.raises(ConflictError, match=r"cannot be forked with this config: model.path is .*set model.path: "):
-        train(changed, run_dir=home / "runs" / "refused", resume=point, progress=make_progress("quiet"))
-    assert main(["train", "--run-dir", str(home / "runs/x"), "--from", str(home / "base")]) == 2
+        train(changed, run_dir=digits_home / "runs" / "refused", resume=point, progress=make_progress("quiet"))
+    assert main(["train", "--run-dir", str(digits_home / "runs/x"), "--from", str(digits_home / "base")]) == 2
     with pytest.raises(NotFoundError, match="it has those of"):
         resolve_model("lives@77")
 
 
 def test_a_run_without_room_for_a_checkpoint_is_refused_with_both_numbers(
-    finished: Path, home: Path, config: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+    finished: Path, digits_home: Path, config: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from mmrl.errors import RunFailedError
     from mmrl.trainer import disk_room
@@ -280,4 +267,4 @@ def test_a_run_without_room_for_a_checkpoint_is_refused_with_both_numbers(
     with pytest.raises(
         RunFailedError, match=r"one of this run takes about [\d.]+ MiB .* and 0.0 MiB \(1000 bytes\) are"
     ):
-        train(config(), run_dir=home / "runs" / "full", progress=make_progress("quiet"))
+        train(config(), run_dir=digits_home / "runs" / "full", progress=make_progress("quiet"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from transformers import AutoModelForImageTextToText
 from mmrl.config import RunConfig
 from mmrl.config.run import ImageConfig, ModelConfig
 from mmrl.data import load_dataset
-from mmrl.data.digits import build_digits, digit_texts
 from mmrl.data.images import ImageStore
 from mmrl.engines.base import SamplingParams
 from mmrl.engines.rollout_hf import HfRollout
@@ -23,7 +20,6 @@ from mmrl.engines.rollout_needs import needs_of
 from mmrl.engines.vllm_build import build_vllm_rollout
 from mmrl.models.lora import adapter_state, load_adapter
 from mmrl.models.policy import load_policy
-from mmrl.models.tiny import build_tiny_qwen2_5_vl
 from mmrl.runs.checkpoint_refs import resolve_model
 from mmrl.runs.progress import make_progress
 from mmrl.trainer import train
@@ -32,18 +28,6 @@ from mmrl.trainer.export_checks import generate_plainly
 from mmrl.types import Message, Sample, TextPart
 
 NUM_TOKENS = 8
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder, before = tmp_path_factory.mktemp("home"), os.environ.get("MMRL_HOME")
-    os.environ["MMRL_HOME"] = str(folder)
-    build_digits()
-    build_tiny_qwen2_5_vl(folder / "base", sentences=digit_texts(), seed=0)
-    yield folder
-    os.environ.pop("MMRL_HOME")
-    if before is not None:
-        os.environ["MMRL_HOME"] = before
 
 
 def prompts() -> list[Sample]:
@@ -60,16 +44,18 @@ def prompts() -> list[Sample]:
 @pytest.mark.vllm
 @pytest.mark.parametrize("lora", [None, {"rank": 4, "alpha": 16.0}], ids=["whole", "lora"])
 def test_fifty_greedy_answers_are_those_of_training_in_transformers_and_vllm(
-    home: Path, tmp_path: Path, lora: Any
+    digits_home: Path, tmp_path: Path, lora: Any
 ) -> None:
     name = "lora" if lora else "whole"
-    plain = run_config(home / "base", "digits-which@train", steps=3, lr=2e-4 if lora else 1e-2).model_dump(mode="json")
+    plain = run_config(digits_home / "base", "digits-which@train", steps=3, lr=2e-4 if lora else 1e-2).model_dump(
+        mode="json"
+    )
     plain["model"]["lora"] = lora
     plain["algorithm"]["group_size"] = 4
     plain["rollout"] |= {"prompts_per_step": 4, "max_response_tokens": NUM_TOKENS}
     plain["reward"] = [{"type": "length", "max_tokens": NUM_TOKENS}]
     config = RunConfig.model_validate(plain)
-    train(config, run_dir=home / "runs" / name, progress=make_progress("quiet"))
+    train(config, run_dir=digits_home / "runs" / name, progress=make_progress("quiet"))
     ref = resolve_model(f"{name}@3")
     store, samples = ImageStore(), prompts()
     params = SamplingParams(NUM_TOKENS, temperature=0.0)

@@ -70,6 +70,7 @@ def test_a_server_answers_and_ends_with_all_its_processes(tiny_model: Any) -> No
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.slow
 @pytest.mark.vllm
 def test_what_vllm_cannot_load_is_told_with_the_end_of_its_log(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "nothing"}')
