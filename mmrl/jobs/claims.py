@@ -16,11 +16,12 @@ from sqlalchemy import bindparam
 from mmrl.jobs import tables
 from mmrl.jobs.claim_statements import OnPostgres, OnSqlite
 from mmrl.jobs.clock import NOW
+from mmrl.jobs.database import Database
 from mmrl.jobs.records import Lease
 from mmrl.jobs.rows import job_of
 
 _JOBS, _POOLS, _GPUS = tables.jobs, tables.pools, tables.gpu_leases
-_ENGINES: dict[str, Any] = {"postgresql": OnPostgres(), "sqlite": OnSqlite()}
+_POSTGRES, _SQLITE = OnPostgres(), OnSqlite()
 
 _LOCK_POOL = sa.select(_POOLS.c.capacity).where(_POOLS.c.name == bindparam("of_pool")).with_for_update()
 _NUM_HELD = (
@@ -40,40 +41,54 @@ class Room:
     free_gpus: tuple[str, ...]
 
 
-def claim_job(
-    connection: sa.Connection, worker_id: str, *, lease_s: float, hold_back_s: float, job_id: str | None = None
-) -> Claimed | None:
+def claim_job(database: Database, worker_id: str, *, job_id: str | None = None) -> Lease | None:
     """Takes one job (`job_id`: that one) for the worker: attempt and epoch grow, GPUs are leased, the event is written.
 
-    None where nothing fits, the worker is not active, or its pool is full.
+    None where nothing fits, the worker is not active, or its pool is full. One thread at a time claims for a worker.
     """
-    engine = _ENGINES[connection.dialect.name]
-    room = _find_room(connection, worker_id)
-    if room is None:
-        return None
-    worker, token = room.worker, secrets.token_hex(16)
     values = {
         "of_worker": worker_id,
+        "lease_s": database.settings.lease_s,
+        "hold_back_s": database.settings.hold_back_s,
+        "token": secrets.token_hex(16),
+        "actor": f"worker:{worker_id}",
+        **({} if job_id is None else {"job": job_id}),
+    }
+    if database.dialect == "postgresql":
+        with database.statement() as driver:
+            is_open, row = _POSTGRES.take_at_once(driver, values)
+        if is_open:
+            return None if row is None else Claimed(row, values["token"], (), _POSTGRES).lease(worker_id)
+    with database.transaction(durable=False) as connection:
+        claimed = _claim_locked(connection, values)
+    return None if claimed is None else claimed.lease(worker_id)
+
+
+def _claim_locked(connection: sa.Connection, values: dict[str, Any]) -> Claimed | None:
+    """The worker's row is locked, and its pool's where that has a capacity or the worker has GPUs."""
+    engine = _POSTGRES if connection.dialect.name == "postgresql" else _SQLITE
+    room = _find_room(connection, engine, values["of_worker"])
+    if room is None:
+        return None
+    worker = room.worker
+    had = {
         "of_pool": worker["pool"],
         "num_cpus": worker["cpus"],
         "num_gpus": len(worker["gpus"]),
         "free_gpus": len(room.free_gpus),
         "a_backend": worker["backends"][0],
         "other_backend": worker["backends"][-1],
-        "lease_s": lease_s,
-        "hold_back_s": hold_back_s,
-        **({} if job_id is None else {"job": job_id}),
+        "host": worker["host"],
+        "boot_id": worker["boot_id"],
     }
-    told = {"host": worker["host"], "boot_id": worker["boot_id"], "token": token, "actor": f"worker:{worker_id}"}
-    row = engine.take(connection, values, told)
+    row = engine.take(connection, values | had)
     if row is None:
         return None
-    claimed = Claimed(row, worker_id, token, room.free_gpus, connection.dialect.name)
-    if room.free_gpus:
-        lease = claimed.lease()
+    claimed = Claimed(row, values["token"], room.free_gpus, engine)
+    lease = claimed.lease(values["of_worker"]) if room.free_gpus else None
+    if lease is not None and lease.gpus:
         leases = [{"gpu_uuid": gpu, "job_id": lease.job_id, "attempt": lease.attempt} for gpu in lease.gpus]
-        if leases:
-            connection.execute(_INSERT_GPUS, leases)
+        connection.execute(_INSERT_GPUS, leases)
     return claimed
 
 
@@ -82,23 +97,19 @@ class Claimed:
     """A job that was taken, as its row. What makes a lease of it may wait until the transaction has ended."""
 
     row: tuple[Any, ...]
-    worker_id: str
     token: str
     free_gpus: tuple[str, ...]
-    dialect: str
+    engine: OnPostgres | OnSqlite
 
-    def lease(self) -> Lease:
-        job = job_of(_ENGINES[self.dialect].columns(self.row))
+    def lease(self, worker_id: str) -> Lease:
+        job = job_of(self.engine.columns(self.row))
         gpus = self.free_gpus[: job.gpus] if job.backend == "process" else ()
-        return Lease(job.id, self.worker_id, job.lease_epoch, job.attempt, self.token, gpus, job)
+        return Lease(job.id, worker_id, job.lease_epoch, job.attempt, self.token, gpus, job)
 
 
-def _find_room(connection: sa.Connection, worker_id: str) -> Room | None:
-    """None unless the worker is active and its pool takes another job.
-
-    The pool is locked where claims in it must not cross: it has a capacity, or GPUs are given out.
-    """
-    worker = _ENGINES[connection.dialect.name].read_worker(connection, worker_id)
+def _find_room(connection: sa.Connection, engine: OnPostgres | OnSqlite, worker_id: str) -> Room | None:
+    """None unless the worker is active and its pool takes another job."""
+    worker = engine.read_worker(connection, worker_id)
     if worker is None or worker["state"] != "active":
         return None
     gpus = worker["gpus"]

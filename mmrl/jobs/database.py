@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
 
@@ -84,6 +84,30 @@ class Database:
         """A transaction that only reads; writers do not hold it up."""
         with self._errors(), self._begun(read_only=True) as connection:
             yield connection
+
+    @contextmanager
+    def statement(self) -> Iterator[Any]:
+        """psycopg's connection for one statement that is whole in itself: no round trips to begin and to commit."""
+        import psycopg
+
+        with self._errors():
+            proxied = self.engine.raw_connection()
+            driver: Any = proxied.driver_connection
+            try:
+                driver.autocommit = True
+                yield driver
+                driver.autocommit = False
+            except psycopg.Error as error:
+                is_gone = driver.closed
+                proxied.invalidate(error)
+                if is_gone or isinstance(error, psycopg.OperationalError):
+                    raise self._explained(error) from error
+                raise
+            except BaseException:
+                proxied.invalidate()  # it may still commit by itself, or be in the middle of an answer
+                raise
+            finally:
+                proxied.close()
 
     @contextmanager
     def migrating(self) -> Iterator[sa.Connection]:

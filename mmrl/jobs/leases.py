@@ -6,6 +6,7 @@ claim only, so that an adopted trainer stays the owner of its run directory.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -47,6 +48,7 @@ class Leases(Recovery):
 
     def __init__(self, database: Database, worker_id: str | None = None) -> None:
         super().__init__(database, worker_id or "")
+        self._claiming = threading.Lock()
         self.worker_state: WorkerState = "active"
         """What the last beat told of the worker; another may have set it to draining, or taken it for dead."""
 
@@ -91,16 +93,8 @@ class Leases(Recovery):
 
         job_id: this one and no other.
         """
-        settings = self.database.settings
-        with self.database.transaction(durable=False) as connection:
-            claimed = claim_job(
-                connection,
-                self.worker_id,
-                lease_s=settings.lease_s,
-                hold_back_s=settings.hold_back_s,
-                job_id=job_id,
-            )
-        return None if claimed is None else claimed.lease()
+        with self._claiming:
+            return claim_job(self.database, self.worker_id, job_id=job_id)
 
     def has_work(self, *, pool: str, cpus: int, num_gpus: int) -> bool:
         """Whether a job is queued in the pool that so much room holds and that waits for no other job; it may wait for

@@ -224,6 +224,7 @@ def test_what_is_proved_dead_starts_again_and_its_gpus_are_free(job_database: Da
 
 
 def test_reaping_is_done_by_one_worker_at_a_time(job_database: Database) -> None:
+    job_database.settings = job_database.settings.model_copy(update={"lease_s": 600.0})
     submit(job_database)
     worker, other = join(job_database), join(job_database)
     lease = start(worker)
