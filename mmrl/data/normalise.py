@@ -16,7 +16,7 @@ from mmrl.data.benchmarks import benchmark_row
 from mmrl.data.columns import FILE_NAME_COLUMNS, IMAGE_COLUMNS, map_columns
 from mmrl.data.image_forms import resolve_image
 from mmrl.data.options import PLAIN, ReadOptions
-from mmrl.data.preference import PAIR
+from mmrl.data.preference import JUDGED, PAIR
 from mmrl.data.rows import RawRow, RowError, RowProblem, describe
 from mmrl.data.serialise import canonical
 from mmrl.data.shapes import ANSWER_COLUMN, read_shape
@@ -43,12 +43,12 @@ def normalise_row(
 
 
 def make_sample(messages: tuple[Message, ...], answer: str | None, meta: Mapping[str, Any]) -> Sample:
-    """A sample with its id: a hash of roles, texts, image hashes and answer; of meta only a preferred and a rejected
-    answer count, which make rows of one prompt different."""
+    """A sample with its id: a hash of roles, texts, image hashes and answer; of meta only answers that were compared or
+    judged count, which make rows of one prompt different."""
     content = {
         "messages": [[message.role, [_part_key(part) for part in message.content]] for message in messages],
         "answer": answer,
-        **{name: meta[name] for name in PAIR if all(each in meta for each in PAIR)},
+        **{name: meta[name] for names in (PAIR, JUDGED) if all(each in meta for each in names) for name in names},
     }
     return Sample(hashlib.sha256(canonical(content).encode("utf-8")).hexdigest()[:16], messages, answer, meta)
 

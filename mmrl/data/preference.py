@@ -17,6 +17,7 @@ from mmrl.data.turns import Turn, read_turn
 from mmrl.types import Message, TextPart
 
 PAIR = ("chosen", "rejected")
+JUDGED = ("completion", "label")
 
 
 @dataclass(frozen=True)

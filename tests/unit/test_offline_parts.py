@@ -171,6 +171,18 @@ def test_packed_rows_are_exact(tiny_policy: Callable[..., Any], pictures: Any, f
     assert difference < 1e-6
 
 
+def test_packed_rows_are_exact_where_layers_run_again(tiny_policy: Callable[..., Any], pictures: Any) -> None:
+    policy, again = tiny_policy("qwen2_5_vl"), tiny_policy("qwen2_5_vl")
+    again.checkpoint_gradients()
+    batch = mixed_batch(policy, pictures)
+    for one in (policy, again):
+        one(batch, path="packed").logprobs.sum().backward()
+    for mine, theirs in zip(again.parameters(), policy.parameters(), strict=True):
+        assert (mine.grad is None) == (theirs.grad is None)
+        if mine.grad is not None:
+            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+
+
 def test_packed_micro_batches_take_what_their_rows_are_long() -> None:
     prompts = [PreparedPrompt((1,) * length, ()) for length in (3, 9, 4)]
     batch = build_group_batch(prompts, [[response([1] * length)] for length in (2, 1, 6)])
@@ -212,6 +224,14 @@ def test_pairs_and_judged_answers_are_read_from_rows() -> None:
     single = make_sample((user("?"),), None, {"completion": messages_to_json(chosen), "label": False})
     assert [judged.is_good for judged in judged_of(single)] == [False]
     assert pair_of(single) is None
+    others = [("8", False), ("7", True), (None, None)]
+    rows = [
+        make_sample((user("?"),), None, {"completion": messages_to_json([turn("assistant", text)]), "label": label})
+        if text
+        else make_sample((user("?"),), None, {})
+        for text, label in others
+    ]
+    assert len({row.id for row in (single, *rows)}) == 4, "rows of one prompt are told apart by what was judged"
     assert judged_of(make_sample((user("?"),), "7", {"label": True})) == ()
 
 
