@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -34,6 +35,7 @@ def compare(options: argparse.Namespace, sizes: Sequence[int], run_side: Callabl
         "trl_peak_bytes": {str(size): result["peak_bytes"] for size, result in trl.items()},
         "trl_best_micro_batch": best,
         "speedup": trl[best]["seconds"] / seconds,
+        "cpu_speedup": trl[best]["cpu_seconds"] / statistics.median(result["cpu_seconds"] for result in mmrl),
         "memory_ratio": memory / trl[best]["peak_bytes"],
     }
 
@@ -45,7 +47,8 @@ def as_text(report: dict) -> str:
             f"mmrl {report['mmrl_seconds']:.2f} s a step, {report['mmrl_peak_bytes'] / 2**30:.2f} GiB",
             f"TRL  {report['trl_seconds'][best]:.2f} s a step, {report['trl_peak_bytes'][best] / 2**30:.2f} GiB "
             f"(micro-batch {best}, its fastest)",
-            f"mmrl is {report['speedup']:.2f} times as fast with {report['memory_ratio']:.2f} times the memory",
+            f"mmrl is {report['speedup']:.2f} times as fast ({report['cpu_speedup']:.2f} by processor time) with "
+            f"{report['memory_ratio']:.2f} times the memory",
         ]
     )
 
@@ -77,9 +80,25 @@ def build_model(options: argparse.Namespace, folder: Path) -> None:
     build_tiny_qwen2_5_vl(folder / "model", size=options.model, seed=0)
 
 
-def timed(result: dict, seconds: list[float]) -> dict:
+class Clock:
+    """Seconds, and processor seconds of all threads, of each step; the first one is left out."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.cpu_seconds: list[float] = []
+
+    def start(self) -> None:
+        self._began = time.perf_counter(), time.process_time()
+
+    def stop(self) -> None:
+        self.seconds.append(time.perf_counter() - self._began[0])
+        self.cpu_seconds.append(time.process_time() - self._began[1])
+
+
+def timed(result: dict, clock: Clock) -> dict:
     return result | {
-        "seconds": statistics.median(seconds),
-        "all_seconds": seconds,
+        "seconds": statistics.median(clock.seconds[1:]),
+        "all_seconds": clock.seconds[1:],
+        "cpu_seconds": statistics.median(clock.cpu_seconds[1:]),
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }

@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import time
 
-from against_trl import as_text, child, compare, settings_of, timed
+from against_trl import Clock, as_text, child, compare, settings_of, timed
 from one_step import LR, MICRO_BATCH_TOKENS, question, random_images
 
 
@@ -93,20 +92,23 @@ def run_mmrl(options: argparse.Namespace) -> dict:
     def said(text: str) -> list[dict]:
         return messages_to_json([Message("assistant", (TextPart(text),))])
 
-    def one_step(step: int) -> float:
+    def one_step(step: int, clock: Clock) -> None:
         images = random_images(step, prompts=options.prompts, images=1, px=options.image_px)
         samples = []
         for index, (of_prompt, (chosen, rejected)) in enumerate(zip(images, step_answers(options, step), strict=True)):
             content = (*(ImagePart(store.add(image)) for image in of_prompt), TextPart(question(index)))
             marks = {"chosen": said(chosen), "rejected": said(rejected)}
             samples.append(make_sample((Message("user", content),), None, marks))
-        start = time.perf_counter()
+        clock.start()
         batch = answers.pairs(samples)
         batch = batch.with_(reference_logprobs=actor.logprobs(batch).logprobs)
         actor.train_step(batch, preference.objective(batch))
-        return time.perf_counter() - start
+        clock.stop()
 
-    return timed({}, [one_step(step) for step in range(options.steps + 1)][1:])
+    clock = Clock()
+    for step in range(options.steps + 1):
+        one_step(step, clock)
+    return timed({}, clock)
 
 
 def run_trl(options: argparse.Namespace) -> dict:
@@ -128,16 +130,14 @@ def run_trl(options: argparse.Namespace) -> dict:
                 "rejected": [{"role": "assistant", "content": rejected}],
             }
             rows.append(row | ({"images": of_prompt} if of_prompt else {}))
-    seconds: list[float] = []
+    clock = Clock()
 
-    class Clock(TrainerCallback):
-        start = 0.0
-
+    class Steps(TrainerCallback):
         def on_step_begin(self, *_, **__):
-            Clock.start = time.perf_counter()
+            clock.start()
 
         def on_step_end(self, *_, **__):
-            seconds.append(time.perf_counter() - Clock.start)
+            clock.stop()
 
     config = DPOConfig(
         output_dir=f"{options.folder}/trl",
@@ -160,10 +160,10 @@ def run_trl(options: argparse.Namespace) -> dict:
         args=config,
         train_dataset=Dataset.from_list(rows),
         processing_class=AutoProcessor.from_pretrained(folder),
-        callbacks=[Clock()],
+        callbacks=[Steps()],
     )
     trainer.train()
-    return timed({"micro_batch": options.micro_batch}, seconds[1:])
+    return timed({"micro_batch": options.micro_batch}, clock)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 
-from against_trl import as_text, child, compare, settings_of, timed
+from against_trl import Clock, as_text, child, compare, settings_of, timed
 from one_step import LR, Stepper, full_length_reward, question, random_images
 
 
@@ -77,9 +76,15 @@ def run_mmrl(options: argparse.Namespace) -> dict:
         freeze=(options.freeze,) if options.freeze else (),
         total_steps=options.steps + 1,
     )
-    steps = [stepper.step(step, step_images(options, step)) for step in range(options.steps + 1)]
+    clock, steps = Clock(), []
+    for step in range(options.steps + 1):
+        images = step_images(options, step)
+        clock.start()
+        steps.append(stepper.step(step, images))
+        clock.stop()
+    clock.seconds = [step.seconds for step in steps]
     parts = {"rollout": steps[-1].rollout_s, "update": steps[-1].update_s}
-    return timed({"parts": parts}, [step.seconds for step in steps[1:]])
+    return timed({"parts": parts}, clock)
 
 
 def run_trl(options: argparse.Namespace) -> dict:
@@ -101,16 +106,14 @@ def run_trl(options: argparse.Namespace) -> dict:
         for index, images in enumerate(step_images(options, step)):
             row = {"prompt": [{"role": "user", "content": question(index)}]}
             rows.append(row | ({"images": images} if images else {}))
-    seconds: list[float] = []
+    clock = Clock()
 
-    class Clock(TrainerCallback):
-        start = 0.0
-
+    class Steps(TrainerCallback):
         def on_step_begin(self, *_, **__):
-            Clock.start = time.perf_counter()
+            clock.start()
 
         def on_step_end(self, *_, **__):
-            seconds.append(time.perf_counter() - Clock.start)
+            clock.stop()
 
     batch = options.prompts * options.group
     config = GRPOConfig(
@@ -143,10 +146,10 @@ def run_trl(options: argparse.Namespace) -> dict:
         args=config,
         train_dataset=Dataset.from_list(rows),
         processing_class=processor,
-        callbacks=[Clock()],
+        callbacks=[Steps()],
     )
     trainer.train()
-    return timed({"micro_batch": options.micro_batch}, seconds[1:])
+    return timed({"micro_batch": options.micro_batch}, clock)
 
 
 if __name__ == "__main__":

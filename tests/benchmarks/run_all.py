@@ -48,7 +48,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(reports, indent=1))
     else:
-        parts = (shares, growth, engines, rewards, ingest, job_database, machine)
+        parts = (shares, growth, offline, engines, rewards, ingest, job_database, machine)
         DOCS.write_text(HEADER + table(reports) + "".join(part() for part in parts))
         print(f"wrote {DOCS}", file=sys.stderr)
 
@@ -79,6 +79,14 @@ def growth() -> str:
     title = "How a step grows (`tests/benchmarks/growth.py`; 1 is as fast as its operations):"
     curves = DOCS.with_name("growth.svg")
     return printed(title, "growth.py", "--plot", str(curves)) + f"\n![Growth of time and memory]({curves.name})\n"
+
+
+def offline() -> str:
+    """A DPO step beside TRL's, and SFT packed beside padded."""
+    title = "A DPO step on 4 pairs with a 448 px image, beside TRL's `DPOTrainer` (`tests/benchmarks/dpo_step.py`):"
+    dpo = printed(title, "dpo_step.py")
+    title = "An SFT step on samples of mixed lengths, packed and padded (`tests/benchmarks/sft_packing.py`):"
+    return dpo + printed(title, "sft_packing.py")
 
 
 def engines() -> str:
