@@ -46,7 +46,7 @@ def claim_job(database: Database, worker_id: str, *, job_id: str | None = None) 
 
     None where nothing fits, the worker is not active, or its pool is full. One thread at a time claims for a worker.
     """
-    values = {
+    values: dict[str, Any] = {
         "of_worker": worker_id,
         "lease_s": database.settings.lease_s,
         "hold_back_s": database.settings.hold_back_s,
