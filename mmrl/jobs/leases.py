@@ -25,8 +25,11 @@ from mmrl.jobs.pools import ensure_pool, worker_records
 from mmrl.jobs.records import Lease, LeaseView, WorkerInfo, WorkerRecord, WorkerState
 from mmrl.jobs.recovery import Recovery
 from mmrl.jobs.retry import Failure
-from mmrl.jobs.states import Desired, JobState
+from mmrl.jobs.states import HELD, Desired, JobState
 from mmrl.jobs.transitions import add_event, change_state
+
+LATE_BEATS = 1.5
+"""A worker that was not heard of for so many beats may be dead."""
 
 _ATTEMPTS, _GPUS = tables.attempts, tables.gpu_leases
 _EPOCH = sa.select(tables.jobs.c.lease_epoch).where(tables.jobs.c.id == bindparam("of_job")).scalar_subquery()
@@ -96,16 +99,22 @@ class Leases(Recovery):
         with self._claiming:
             return claim_job(self.database, self.worker_id, job_id=job_id)
 
-    def has_work(self, *, pool: str, cpus: int, num_gpus: int) -> bool:
-        """Whether a job is queued in the pool that so much room holds and that waits for no other job; it may wait for
-        its time, as after a failure."""
-        table = tables.jobs
-        query = sa.select(table.c.id).where(
-            table.c.state == JobState.QUEUED.value, table.c.pool == pool, table.c.num_waited_for == 0
+    def has_work(self, *, pool: str, cpus: int, num_gpus: int, backends: Sequence[str]) -> bool:
+        """Whether the pool has a job that so much room holds and that this worker may get: one that is queued and waits
+        for no other job (it may wait for its time, as after a failure), one that is lost, or one whose worker has
+        missed a beat and may be dead."""
+        table, workers = tables.jobs, tables.workers
+        is_silent = workers.c.heartbeat_at < NOW - LATE_BEATS * self.database.settings.beat_s
+        may_be_lost = sa.select(workers.c.id).where(workers.c.id == table.c.worker_id, is_silent).exists()
+        may_come = sa.or_(
+            sa.and_(table.c.state == JobState.QUEUED.value, table.c.num_waited_for == 0),
+            table.c.state == JobState.LOST.value,
+            sa.and_(table.c.state.in_(state.value for state in HELD), may_be_lost),
         )
         could = sa.and_(slots(table) <= cpus, sa.or_(table.c.backend == "ray", table.c.gpus <= num_gpus))
+        query = sa.select(table.c.id).where(table.c.pool == pool, table.c.backend.in_(backends), may_come, could)
         with self.database.reading() as connection:
-            return connection.execute(query.where(could).limit(1)).first() is not None
+            return connection.execute(query.limit(1)).first() is not None
 
     def beat(self, leases: Iterable[Lease]) -> dict[str, LeaseView]:
         """Extends all the leases in one statement and tells how each stands. The worker's own beat goes along."""

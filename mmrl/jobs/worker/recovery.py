@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from mmrl.jobs.errors import LeaseLostError
-from mmrl.jobs.leases import Leases
+from mmrl.jobs.leases import LATE_BEATS, Leases
 from mmrl.jobs.pools import Fleet
 from mmrl.jobs.records import Attempt, Job, WorkerRecord
 from mmrl.jobs.retry import Failure
@@ -69,6 +69,11 @@ class Recovery:
         self._free_stray_gpus()
         return taken
 
+    @property
+    def has_suspects(self) -> bool:
+        """Whether a worker of this machine looks dead and is not buried yet: what it held may come up."""
+        return bool(self._suspects)
+
     def _bury_dead(self, workers: Collection[WorkerRecord]) -> None:
         """Workers of this machine whose process is gone need no lease to run out. One that still beats is not gone,
         whatever its process looks like from here."""
@@ -82,7 +87,7 @@ class Recovery:
             beat, since = self._suspects.get(worker.id, (worker.heartbeat_at, now))
             if beat != worker.heartbeat_at:
                 beat, since = worker.heartbeat_at, now
-            if now - since < self._leases.database.settings.beat_s * 1.5:
+            if now - since < self._leases.database.settings.beat_s * LATE_BEATS:
                 suspects[worker.id] = (beat, since)
                 continue
             lost = self._leases.bury(worker.id)

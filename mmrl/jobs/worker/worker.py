@@ -262,7 +262,9 @@ class Worker:
 
     def _has_work(self) -> bool:
         options = self.options
-        return self.leases.has_work(pool=options.pool, cpus=options.cpus, num_gpus=len(options.gpus))
+        return self._recovery.has_suspects or self.leases.has_work(
+            pool=options.pool, cpus=options.cpus, num_gpus=len(options.gpus), backends=tuple(self._launchers)
+        )
 
     def _confirm_own_lease(self) -> None:
         """A worker that was stopped for long beats before it starts anything: it may be taken for dead."""
