@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
@@ -65,7 +66,7 @@ def start(arguments: dict[str, Any]) -> Any:
     global _live_engines, _owns_default_group
     vllm = import_vllm()
     had_default_group = dist.is_initialized()
-    with _undisturbed():
+    with _undisturbed(), _own_modules_alone():
         llm = vllm.LLM(**arguments)
     # vLLM freezes the heap for its own good; the trainer's garbage must stay collectable.
     gc.unfreeze()
@@ -131,6 +132,30 @@ def _leave_groups() -> None:
     if state._WORLD is not None:
         state._WORLD.destroy()
         state._WORLD = None
+
+
+@contextmanager
+def _own_modules_alone() -> Iterator[None]:
+    """vLLM 0.32 on the CPU looks into every object of every loaded module for its kernels, and dies of those that may
+    not be looked at, such as the request of Flask outside of one. Its kernels are in its own modules alone."""
+    try:
+        dispatcher: Any = import_module("vllm.triton_utils.dispatcher")
+    except ImportError:  # not in every version
+        yield
+        return
+    own_sys, dispatcher.sys = dispatcher.sys, _VllmModules()
+    try:
+        yield
+    finally:
+        dispatcher.sys = own_sys
+
+
+class _VllmModules:
+    """Of `sys` what `vllm.triton_utils.dispatcher` uses."""
+
+    @property
+    def modules(self) -> dict[str, ModuleType]:
+        return {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "vllm"}
 
 
 @contextmanager

@@ -334,6 +334,21 @@ def test_the_process_is_afterwards_as_it_was(folder: Path, image_store: ImageSto
     engine.close()
 
 
+def test_objects_of_other_libraries_that_may_not_be_looked_at_do_no_harm(
+    folder: Path, image_store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flask's request is such a one: a program may serve pages and sample in one process."""
+    from werkzeug.local import LocalProxy
+
+    def look() -> None:
+        raise RuntimeError("working outside of a request")
+
+    monkeypatch.setattr("mmrl.errors.request", LocalProxy(look), raising=False)
+    config = vllm_config(folder)
+    prompts = load_prompts(str(folder), config.data.image, store=image_store)
+    build_vllm_rollout(config, prompts, ROOMY, model_folder=folder).close()
+
+
 def test_sampling_in_bfloat16_agrees_with_an_actor_in_bfloat16_to_its_rounding(
     folder: Path, image_store: ImageStore, samples: list[Sample]
 ) -> None:
