@@ -83,6 +83,18 @@ class PostgresServer:
             connection.execute(f'CREATE DATABASE "{TEMPLATE}"')
         Database.open(self.url(TEMPLATE)).close()
 
+    def cpu_seconds(self) -> float:
+        """Processor time of the server and all its processes, those that have ended included."""
+        import psutil
+
+        parent = psutil.Process(int((self._data / "postmaster.pid").read_text().split()[0]))
+        own = parent.cpu_times()
+        total = own.user + own.system + own.children_user + own.children_system
+        for child in parent.children(recursive=True):
+            times = child.cpu_times()
+            total += times.user + times.system
+        return float(total)
+
     @property
     def _data(self) -> Path:
         return self.folder / "data"

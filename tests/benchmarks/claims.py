@@ -9,6 +9,7 @@ is a folder for it (/dev/shm), so that the numbers are not those of a disk; Post
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -17,6 +18,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +39,14 @@ SETTINGS = JobsSettings(lease_s=600.0, beat_s=10.0)
 SLOTS = 64
 
 
+@dataclass(frozen=True)
+class Speed:
+    """per_s: by the clock on the wall. cpu_ms: processor time of a claim, of its process and of the server."""
+
+    per_s: float
+    cpu_ms: float
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=6000, help="jobs to claim in each run")
@@ -43,29 +54,30 @@ def main() -> None:
     parser.add_argument("--engines", nargs="*", default=["sqlite", "postgresql"])
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if not options.json:
+        print("| engine | processes | full claims / s | bare claims / s | full / bare | full, CPU ms | bare, CPU ms |")
+        print("| --- | --- | --- | --- | --- | --- | --- |", flush=True)
     rows = []
-    for engine in options.engines:
-        for num in options.processes:
-            full, bare = measure(engine, num, options.jobs)
-            rows.append(
-                {
-                    "engine": engine,
-                    "processes": num,
-                    "full_per_s": round(full),
-                    "bare_per_s": round(bare),
-                    "ratio": round(full / bare, 3),
-                }
-            )
+    for engine, num in itertools.product(options.engines, options.processes):
+        full, bare = measure(engine, num, options.jobs)
+        row = {
+            "engine": engine,
+            "processes": num,
+            "full_per_s": round(full.per_s),
+            "bare_per_s": round(bare.per_s),
+            "ratio": round(full.per_s / bare.per_s, 3),
+            "full_cpu_ms": round(full.cpu_ms, 2),
+            "bare_cpu_ms": round(bare.cpu_ms, 2),
+        }
+        rows.append(row)
+        if not options.json:
+            print(f"| {' | '.join(str(value) for value in row.values())} |", flush=True)
     if options.json:
         print(json.dumps(rows, indent=1))
-        return
-    print("| engine | processes | full claims / s | bare claims / s | full / bare |\n| --- | --- | --- | --- | --- |")
-    for row in rows:
-        print(f"| {' | '.join(str(value) for value in row.values())} |")
 
 
-def measure(engine: str, num_processes: int, num_jobs: int) -> tuple[float, float]:
-    """Full and bare claims a second."""
+def measure(engine: str, num_processes: int, num_jobs: int) -> tuple[Speed, Speed]:
+    """Full claims and bare ones."""
     folder = Path(tempfile.mkdtemp(prefix="mmrl-claims-", dir=fast_folder()))
     os.environ["MMRL_HOME"] = str(folder)
     server = PostgresServer.begin() if engine == "postgresql" else None
@@ -77,8 +89,8 @@ def measure(engine: str, num_processes: int, num_jobs: int) -> tuple[float, floa
             url = f"sqlite:///{folder}/mmrl.db"
         with Database.open(url, settings=SETTINGS) as database:
             fill(database, num_jobs)
-        full = run(claim_full, url, num_processes, num_jobs)
-        return full, run(claim_bare, url, num_processes, num_jobs)
+        full = run(claim_full, url, num_processes, num_jobs, server)
+        return full, run(claim_bare, url, num_processes, num_jobs, server)
     finally:
         if server is not None:
             server.end()
@@ -127,47 +139,69 @@ def fill(database: Database, num_jobs: int) -> None:
             connection.execute(sa.text("VACUUM ANALYZE"))
 
 
-def run(work: Any, url: str, num_processes: int, num_jobs: int) -> float:
-    """Claims a second from the moment at which all processes are ready. Raises if a job was claimed twice or never."""
+def run(work: Any, url: str, num_processes: int, num_jobs: int, server: PostgresServer | None) -> Speed:
+    """From the moment at which all processes are ready. Raises if a job was claimed twice or never."""
     context = multiprocessing.get_context("spawn")
-    barrier, results = context.Barrier(num_processes), context.Queue()
+    barrier, results = context.Barrier(num_processes + 1), context.Queue()
     processes = [
-        context.Process(target=work, args=(url, index, num_jobs, barrier, results)) for index in range(num_processes)
+        context.Process(target=_process, args=(work, url, index, num_jobs, barrier, results))
+        for index in range(num_processes)
     ]
     for process in processes:
         process.start()
-    found = [results.get(timeout=300) for _ in processes]
+    before = server.cpu_seconds() if barrier.wait() >= 0 and server is not None else 0.0
+    found = [results.get(timeout=600) for _ in processes]
+    cpu = sum(one.cpu for one in found) + (server.cpu_seconds() - before if server is not None else 0.0)
     for process in processes:
         process.join()
-    claimed = Counter(job for _, _, jobs in found for job in jobs)
+    claimed = Counter(job for one in found for job in one.jobs)
     if len(claimed) != num_jobs or max(claimed.values()) != 1:
         raise RuntimeError(f"{num_jobs} jobs: {len(claimed)} were claimed, one {max(claimed.values())} times")
-    return num_jobs / (max(end for _, end, _ in found) - min(begin for begin, _, _ in found))
+    wall = max(one.end for one in found) - min(one.begin for one in found)
+    return Speed(num_jobs / wall, cpu / num_jobs * 1000)
 
 
-def claim_full(url: str, index: int, num_jobs: int, barrier: Any, results: Any) -> None:
+@dataclass(frozen=True)
+class Share:
+    """What one process did. begin, end: monotonic seconds. cpu: processor seconds."""
+
+    begin: float
+    end: float
+    cpu: float
+    jobs: list[Any]
+
+
+def _process(work: Any, url: str, index: int, num_jobs: int, barrier: Any, results: Any) -> None:
+    claims = work(url, index, num_jobs)
+    next(claims)
+    barrier.wait()
+    begin, cpu = time.monotonic(), time.process_time()
+    jobs = list(claims)
+    results.put(Share(begin, time.monotonic(), time.process_time() - cpu, jobs))
+
+
+def claim_full(url: str, index: int, num_jobs: int) -> Iterator[Any]:
+    """None once it is ready, then the ids of jobs until none is left."""
     with Database.open(url, settings=SETTINGS) as database:
         info = WorkerInfo(host=f"host-{index}", boot_id="b", pid=index, pid_start_time=0.0, cpus=SLOTS)
         workers = [Leases(database) for _ in range(num_jobs // SLOTS + 1)]
         for worker in workers:
             worker.register(info)
-        barrier.wait()
-        begin, jobs = time.monotonic(), []
+        yield None
         for worker in workers:
-            full = len(jobs) + SLOTS
-            while len(jobs) < full and (lease := worker.claim()) is not None:
-                jobs.append(lease.job_id)
-            if len(jobs) < full:
-                break
-        results.put((begin, time.monotonic(), jobs))
+            for _ in range(SLOTS):
+                lease = worker.claim()
+                if lease is None:
+                    return
+                yield lease.job_id
 
 
-def claim_bare(url: str, index: int, _num_jobs: int, barrier: Any, results: Any) -> None:
-    """The drivers alone."""
-    (_bare_sqlite if url.startswith("sqlite") else _bare_postgres)(url, f"worker-{index}", barrier, results)
+def claim_bare(url: str, index: int, _num_jobs: int) -> Iterator[Any]:
+    """The same by the drivers alone."""
+    return (_bare_sqlite if url.startswith("sqlite") else _bare_postgres)(url, f"worker-{index}")
 
 
-def _bare_sqlite(url: str, name: str, barrier: Any, results: Any) -> None:
+def _bare_sqlite(url: str, name: str) -> Iterator[Any]:
     import sqlite3
 
     connection = sqlite3.connect(url.removeprefix("sqlite:///"), timeout=60, isolation_level=None)
@@ -177,19 +211,17 @@ def _bare_sqlite(url: str, name: str, barrier: Any, results: Any) -> None:
         "UPDATE bare SET state = 'starting', worker = ? WHERE id = "
         "(SELECT id FROM bare WHERE state = 'queued' ORDER BY id LIMIT 1) AND state = 'queued' RETURNING id"
     )
-    barrier.wait()
-    begin, jobs = time.monotonic(), []
+    yield None
     while True:
         connection.execute("BEGIN IMMEDIATE")
         row = connection.execute(statement, (name,)).fetchone()
         connection.execute("COMMIT")
         if row is None:
-            break
-        jobs.append(row[0])
-    results.put((begin, time.monotonic(), jobs))
+            return
+        yield row[0]
 
 
-def _bare_postgres(url: str, name: str, barrier: Any, results: Any) -> None:
+def _bare_postgres(url: str, name: str) -> Iterator[Any]:
     import psycopg
 
     statement = (
@@ -198,11 +230,9 @@ def _bare_postgres(url: str, name: str, barrier: Any, results: Any) -> None:
         "WHERE bare.id = picked.id RETURNING bare.id"
     )
     with psycopg.connect(url, autocommit=True) as connection:
-        barrier.wait()
-        begin, jobs = time.monotonic(), []
+        yield None
         while (row := connection.execute(statement, (name,)).fetchone()) is not None:
-            jobs.append(row[0])
-        results.put((begin, time.monotonic(), jobs))
+            yield row[0]
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
-import psutil
 import sqlalchemy as sa
 from claims import fill
 from postgres_server import TEMPLATE, PostgresServer, fast_folder
@@ -70,9 +69,9 @@ def simulate(options: argparse.Namespace) -> dict[str, Any]:
         url = server.create_database(template=TEMPLATE)
         with Database.open(url, settings=SETTINGS) as database:
             fill(database, options.jobs)
-            before, begin = _server_cpu(server), time.monotonic()
+            before, begin = server.cpu_seconds(), time.monotonic()
             found = _run_fleet(url, options)
-            wall, cpu = time.monotonic() - begin, _server_cpu(server) - before
+            wall, cpu = time.monotonic() - begin, server.cpu_seconds() - before
             with database.reading() as connection:
                 states = connection.execute(sa.text("SELECT state, count(*) FROM jobs GROUP BY state")).all()
                 lost = connection.execute(
@@ -108,18 +107,6 @@ def _run_fleet(url: str, options: argparse.Namespace) -> list[tuple[list[float],
     for process in processes:
         process.join()
     return found
-
-
-def _server_cpu(server: PostgresServer) -> float:
-    """Processor seconds of the server and all its processes, those that have ended included."""
-    pid = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
-    parent = psutil.Process(pid)
-    own = parent.cpu_times()
-    total = own.user + own.system + own.children_user + own.children_system
-    for child in parent.children(recursive=True):
-        times = child.cpu_times()
-        total += times.user + times.system
-    return total
 
 
 def _host(url: str, num_workers: int, options: dict[str, Any], results: Any) -> None:
