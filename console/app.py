@@ -1,18 +1,27 @@
-"""The console. Its pages are not there yet: this one says where the same is done from a shell."""
+"""The console's navigation: which pages there are and where. Each page is a file of its own in `app_pages`."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import streamlit as st
 
-st.set_page_config(page_title="mmrl", layout="centered")
-st.title("mmrl")
-st.write("The console is being built. Until it is there, everything is done from a shell:")
-st.code(
-    "mmrl dataset add PATH --name NAME\n"
-    "mmrl job submit CONFIG\n"
-    "mmrl worker start\n"
-    "mmrl job list\n"
-    "mmrl job logs JOB -f\n"
-    "mmrl sample show RUN",
-    language=None,
+from console.components.parts import part
+
+PAGES = (
+    st.Page("app_pages/home.py", title="Home", default=True),
+    st.Page("app_pages/datasets.py", title="Data sets", url_path="datasets"),
+    st.Page("app_pages/new_run.py", title="New run", url_path="new-run"),
+    st.Page("app_pages/runs.py", title="Runs", url_path="runs"),
+    st.Page("app_pages/cluster.py", title="Cluster", url_path="cluster"),
+    st.Page("app_pages/settings.py", title="Settings", url_path="settings"),
+    st.Page("app_pages/dataset.py", title="Data set", url_path="dataset", visibility="hidden"),
+    st.Page("app_pages/run.py", title="Run", url_path="run", visibility="hidden"),
 )
+_FOLDER = Path(__file__).parent
+
+st.set_page_config(page_title="mmrl", page_icon=str(_FOLDER / "icon.svg"), layout="wide")
+st.logo(str(_FOLDER / "logo.svg"), size="large")
+page = st.navigation(PAGES, position="top")
+with part("this page"):
+    page.run()

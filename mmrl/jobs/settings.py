@@ -5,14 +5,12 @@ A variable of the environment is put over the file, the file over the defaults.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from mmrl.config.base import ConfigModel, home
-from mmrl.errors import ConfigError
+from mmrl.config.settings_file import read_settings
 
 FILE_NAME = "jobs.yaml"
 _PREFIX = "MMRL_JOBS_"
@@ -57,34 +55,4 @@ def load_settings(path: Path | None = None) -> JobsSettings:
     Raises ConfigError that names the file or the variable.
     """
     file = path if path is not None else home() / FILE_NAME
-    values = {**_read(file), **_from_environment()}
-    try:
-        return JobsSettings.model_validate(values)
-    except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'all'}: {item['msg']}" for item in error.errors())
-        known = ", ".join(JobsSettings.model_fields)
-        raise ConfigError(f"settings of jobs ({file}, {_PREFIX}*): {faults}; known are {known}") from error
-
-
-def _read(file: Path) -> dict[str, Any]:
-    from mmrl.config.nodes import MapNode, Origin, plain
-    from mmrl.config.yaml_text import read_yaml
-
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}; mend its permissions or remove it") from error
-    root = read_yaml(text, lambda line: Origin("file", f"{file}:{line}"))
-    if root is None:
-        return {}
-    if not isinstance(root, MapNode):
-        raise ConfigError(f"{file}: must be a map of settings, such as `lease_s: 60`")
-    values: dict[str, Any] = plain(root)
-    return values
-
-
-def _from_environment() -> dict[str, str]:
-    names = {_PREFIX + name.upper(): name for name in JobsSettings.model_fields}
-    return {name: os.environ[variable] for variable, name in names.items() if os.environ.get(variable)}
+    return read_settings(JobsSettings, file, prefix=_PREFIX, what="jobs")

@@ -142,10 +142,15 @@ def local_user(connection: sa.Connection) -> User:
     """See `Users.local`."""
     name = _account()
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    row = {"id": f"{_LOCAL}:{name}", "oidc_iss": _LOCAL, "oidc_sub": name, "name": name, "role": "admin"}
+    row = {"id": local_id(), "oidc_iss": _LOCAL, "oidc_sub": name, "name": name, "role": "admin"}
     insert = dialect.insert(tables.users).values(row | {"created_at": NOW})
     connection.execute(insert.on_conflict_do_nothing())
     return _read(connection, row["id"])
+
+
+def local_id() -> str:
+    """The id of the user of this machine's account."""
+    return f"{_LOCAL}:{_account()}"
 
 
 def read_user(connection: sa.Connection, user_id: str) -> User:

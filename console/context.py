@@ -1,0 +1,58 @@
+"""What every page needs: the job database, opened once a process, and who looks at it.
+
+No page, component or service opens the database itself. Nothing of a person is kept in the cache.
+"""
+
+from __future__ import annotations
+
+import os
+
+import streamlit as st
+
+from mmrl.config.base import home
+from mmrl.errors import NotFoundError
+from mmrl.jobs.catalogue import Catalogue
+from mmrl.jobs.database import URL_VARIABLE, Database
+from mmrl.jobs.jobs import Jobs
+from mmrl.jobs.pools import Fleet
+from mmrl.jobs.records import User
+from mmrl.jobs.users import Users, local_id
+
+_CONNECTIONS = 8
+
+
+def database() -> Database:
+    """The job database that this process was told of, shared by all sessions.
+
+    Raises DatabaseUnavailableError while it does not answer, SchemaError where it is of another version; neither is
+    remembered, so the next look finds it as soon as it is there.
+    """
+    return _open(str(home().absolute()), os.environ.get(URL_VARIABLE) or "")
+
+
+def viewer() -> User:
+    """Who looks at the page, as the database knows them now. Services check this user's role at every change."""
+    users = Users(database())
+    try:
+        return users.get(local_id())
+    except NotFoundError:
+        return users.local()
+
+
+def jobs() -> Jobs:
+    """What can be asked of jobs, in the viewer's name."""
+    return Jobs(database(), actor=viewer())
+
+
+def fleet() -> Fleet:
+    return Fleet(database())
+
+
+def catalogue() -> Catalogue:
+    return Catalogue(database())
+
+
+@st.cache_resource(show_spinner=False, max_entries=4, on_release=Database.close)
+def _open(home_path: str, url: str) -> Database:
+    """Both arguments are read by `Database.open` from the environment; here they tell databases apart."""
+    return Database.open(pool_size=_CONNECTIONS)
