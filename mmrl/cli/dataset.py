@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mmrl.cli.dataset_split import split
 from mmrl.cli.dataset_text import (
     distribution_line,
     error_lines,
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
     from mmrl.trainer.preview import Previewer
     from mmrl.types import Sample
 
-app = typer.Typer(no_args_is_help=True, help="Add, list, show, validate and export data sets.")
+app = typer.Typer(no_args_is_help=True, help="Add, list, show, validate, split and export data sets.")
+app.command()(split)
 
 PathArgument = Annotated[
     str,
     typer.Argument(
-        help="A file (jsonl, json, parquet, csv, tsv, arrow), a folder, a zip or tar archive, or hf://NAME."
+        help="A file (jsonl, json, parquet, csv, tsv, arrow), a folder, a zip or tar archive, here or at s3://; or "
+        "hf://NAME."
     ),
 ]
 SplitOption = Annotated[
@@ -260,6 +263,7 @@ def _report(survey: Survey, checks: RunChecks | None) -> dict[str, Any]:
     report: dict[str, Any] = {
         "rows": survey.num_rows,
         "valid": survey.num_valid,
+        "columns": survey.columns,
         "errors": [asdict(error) for error in survey.faults],
         "warnings": survey.warnings(),
     }

@@ -17,7 +17,7 @@ from mmrl.data.reading import read_all
 from mmrl.data.registry import DatasetInfo, DatasetRegistry
 from mmrl.data.row_worker import ReadRow
 from mmrl.data.rows import RowError
-from mmrl.data.sources import Source, find_sources, pick_split
+from mmrl.data.sources import Source, find_sources, first_columns, pick_split
 from mmrl.data.statistics import Statistics
 from mmrl.data.survey import RowCheck, Survey
 from mmrl.errors import DataError
@@ -58,7 +58,8 @@ def validate(
 ) -> Survey:
     """Reads every row of every split at `path`, images included, and writes nothing.
 
-    A registered data set is taken by its NAME or NAME@SPLIT: its rows are sound, and are checked by the rest alone.
+    A registered data set is taken by its NAME, NAME@SPLIT or NAME:VERSION@SPLIT: its rows are sound, and are checked by
+    the rest alone.
     checks: what good rows are to pass besides. statistics: gather distributions too. workers: as for `read_all`.
     """
     survey = Survey(checks=checks, statistics=Statistics() if statistics else None)
@@ -68,6 +69,7 @@ def validate(
     if survey.num_rows:
         return survey
     for source in find_sources(path, split=split, options=options).values():
+        survey.columns[source.split] = first_columns(source)
         with closing(read_all(source, inspect_image, workers=workers)) as rows:
             for _ in survey.watch(source, rows):
                 pass
@@ -122,11 +124,12 @@ def read_valid(source: Source, *, limit: int | None, store: ImageStore, workers:
 
 def _registered(ref: str, split: str | None) -> Iterator[tuple[Source, Iterator[Sample]]]:
     """The splits of a registered data set; none where `ref` names no such set."""
-    name, _, named_split = ref.partition("@")
+    target, _, named_split = ref.partition("@")
+    name, _, version = target.partition(":")
     registry = DatasetRegistry()
     if not registry.has(name):
         return
-    info = registry.find(name)
+    info = registry.find(name, version or None)
     wanted = split or named_split
     for each in [pick_split({one: one for one in info.splits}, wanted, of=name)] if wanted else info.splits:
         yield Source(each, Path(name), Path(name)), registry.read(info, each)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,11 +16,14 @@ from mmrl.data.formats.hub import HubSplit, find_hub_splits, is_hub_address
 from mmrl.data.layout import DEFAULT_SPLIT, SplitFiles, find_layout, name_of_file_split
 from mmrl.data.normalise import ImageSink, normalise_row
 from mmrl.data.options import PLAIN, ReadOptions
+from mmrl.data.remote import fetch, is_remote_address
 from mmrl.data.rows import RawRow, RowError
 from mmrl.errors import DataError, NotFoundError
 from mmrl.types import Sample
 
 T = TypeVar("T")
+COLUMN_ROWS = 20
+"""Rows that are looked at for the names of columns."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +49,15 @@ def find_sources(path: str | Path, *, split: str | None = None, options: ReadOpt
 
     A file is one split: `split` if given, else its stem if that is train, validation or test, else train.
     A folder is looked through as `layout` says; an archive is unpacked to a temporary folder and taken as that;
-    `hf://NAME` is read through the `datasets` library. Of several splits, `split` takes one.
+    `hf://NAME` is read through the `datasets` library; an address in an object store (`s3://bucket/data.zip`) is fetched
+    first. Of several splits, `split` takes one.
     """
+    if is_remote_address(str(path)):
+        local, fetched = fetch(str(path))
+        found = find_sources(local, split=split, options=options)
+        return {
+            name: source if source.unpacked else replace(source, unpacked=fetched) for name, source in found.items()
+        }
     if is_hub_address(str(path)):
         return {name: _hub_source(part, options) for name, part in find_hub_splits(str(path), split).items()}
     path = Path(path)
@@ -96,6 +107,12 @@ def read_raw(source: Source) -> Iterator[RawRow | RowError]:
     """Every record of the split as its file holds it, or what is wrong with it; no image is decoded."""
     for part in source.parts or (source.file,):
         yield from read_rows(part)
+
+
+def first_columns(source: Source) -> tuple[str, ...]:
+    """The columns of the first rows, as their file names them, in the order in which they come."""
+    rows = islice(read_raw(source), COLUMN_ROWS)
+    return tuple(dict.fromkeys(str(name) for row in rows if isinstance(row, RawRow) for name in row.values))
 
 
 def to_sample(row: RawRow | RowError, source: Source, add_image: ImageSink) -> Sample | RowError:

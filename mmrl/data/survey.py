@@ -52,6 +52,7 @@ class Survey:
     """Rows go through `watch` or `check`; what was learnt is there afterwards.
 
     errors: of single rows. empty: of splits without a row; both are reported alike.
+    columns: names of the first rows' columns by split, where files were read.
     Memory grows by a few hundred bytes a row: 64-bit keys stand for what was seen.
     """
 
@@ -59,6 +60,7 @@ class Survey:
         self.num_rows = 0
         self.errors: list[RowError] = []
         self.empty: list[RowError] = []
+        self.columns: dict[str, tuple[str, ...]] = {}
         self.statistics = statistics
         self._checks = checks
         self._unfit: set[tuple[str, int]] = set()

@@ -113,7 +113,14 @@ def test_validate_reports_bad_rows_by_line_and_fails(file: Path) -> None:
 
 
 def test_validate_of_sound_rows_succeeds_and_registers_nothing(file: Path, home: Path) -> None:
-    assert data_of("validate", file) == {"rows": 6, "valid": 6, "errors": [], "warnings": []}
+    report = data_of("validate", file)
+    assert report == {
+        "rows": 6,
+        "valid": 6,
+        "columns": {"train": ["prompt", "images", "answer"]},
+        "errors": [],
+        "warnings": [],
+    }
     assert not home.exists()
 
 
