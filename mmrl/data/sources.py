@@ -49,15 +49,13 @@ def find_sources(path: str | Path, *, split: str | None = None, options: ReadOpt
 
     A file is one split: `split` if given, else its stem if that is train, validation or test, else train.
     A folder is looked through as `layout` says; an archive is unpacked to a temporary folder and taken as that;
-    `hf://NAME` is read through the `datasets` library; an address in an object store (`s3://bucket/data.zip`) is fetched
-    first. Of several splits, `split` takes one.
+    `hf://NAME` is read through the `datasets` library; an address in an object store, `s3://bucket/data.zip`, is
+    fetched first. Of several splits, `split` takes one.
     """
     if is_remote_address(str(path)):
         local, fetched = fetch(str(path))
-        found = find_sources(local, split=split, options=options)
-        return {
-            name: source if source.unpacked else replace(source, unpacked=fetched) for name, source in found.items()
-        }
+        sources = find_sources(local, split=split, options=options)
+        return {name: replace(source, unpacked=source.unpacked or fetched) for name, source in sources.items()}
     if is_hub_address(str(path)):
         return {name: _hub_source(part, options) for name, part in find_hub_splits(str(path), split).items()}
     path = Path(path)
