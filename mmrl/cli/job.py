@@ -151,6 +151,13 @@ def list_jobs(
     ] = None,
     kind: Annotated[str | None, typer.Option(show_default=False, help="Only jobs of that kind.")] = None,
     pool: Annotated[str | None, typer.Option(show_default=False, help="Only jobs of that pool.")] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(show_default=False, help="Only jobs with that tag; may be repeated.")
+    ] = None,
+    search: Annotated[
+        str,
+        typer.Option(metavar="TEXT", show_default=False, help="Only jobs with that in name, id, note, tags or error."),
+    ] = "",
     limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 20,
     json: JsonOption = False,
 ) -> None:
@@ -160,7 +167,14 @@ def list_jobs(
 
     states = [_one_of(word, [str(each) for each in JobState], "--state") for word in state or ()]
     with open_jobs() as jobs:
-        found = jobs.list(states=[JobState(word) for word in states] or None, kind=kind, pool=pool, limit=limit)
+        found = jobs.list(
+            states=[JobState(word) for word in states] or None,
+            kind=kind,
+            pool=pool,
+            tags=tag or (),
+            text=search,
+            limit=limit,
+        )
     if json:
         print_json([job_row(job) for job in found])
     else:

@@ -13,6 +13,7 @@ from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job
 from mmrl.jobs.states import JobState
 from mmrl.runs.layout import attempt_dir, attempts
+from mmrl.runs.logs import start_of_last_lines
 from mmrl.runs.mirror import local_folder
 
 Stream = Literal["stderr", "stdout"]
@@ -148,10 +149,7 @@ def _decode(data: bytes) -> tuple[str, int]:
 
 def _last_lines(path: Path, tail: int) -> int:
     """The place of the last `tail` lines in a file."""
-    if not path.exists():
-        return 0
-    data = path.read_bytes()
-    return len(data) - sum(map(len, data.splitlines(keepends=True)[-tail:] if tail else []))
+    return start_of_last_lines(path, tail) if path.exists() else 0
 
 
 def _write(text: str, out: TextIO) -> None:

@@ -9,11 +9,13 @@ import sqlalchemy as sa
 from mmrl.jobs import tables
 from mmrl.jobs.database import Database
 from mmrl.jobs.finding import find_job
-from mmrl.jobs.index_reads import metric_keys, read_checkpoints, read_metrics, read_shards
+from mmrl.jobs.index_reads import read_checkpoints, read_shards
 from mmrl.jobs.lineage import ancestors_of, children_of
+from mmrl.jobs.metric_reads import last_values, metric_keys, read_metrics
 from mmrl.jobs.pending import pending_reason
 from mmrl.jobs.records import Attempt, CheckpointRow, Job, JobEvent, MetricPoint, PendingReason, ShardRow
 from mmrl.jobs.rows import ATTEMPT_COLUMNS, JOB_COLUMNS, read_jobs, to_attempt, to_event
+from mmrl.jobs.searching import JobChoices, JobFilter, choices, count_jobs, search_jobs
 
 
 class JobReads:
@@ -40,6 +42,30 @@ class JobReads:
         with self.database.reading() as connection:
             return [to_event(row) for row in connection.execute(query)]
 
+    def recent_events(self, job_id: str, limit: int) -> list[JobEvent]:
+        """The last so many lines of its history, oldest first."""
+        table = tables.job_events
+        query = sa.select(table).where(table.c.job_id == job_id).order_by(table.c.id.desc()).limit(limit)
+        with self.database.reading() as connection:
+            return [to_event(row) for row in connection.execute(query)][::-1]
+
+    def search(
+        self, wanted: JobFilter, *, limit: int, before: str | None = None, after: str | None = None
+    ) -> list[Job]:
+        """A page of the jobs that fit, the newest first. before, after: only those older, or newer, than that id."""
+        with self.database.reading() as connection:
+            return search_jobs(connection, self.database, wanted, limit=limit, before=before, after=after)
+
+    def count(self, wanted: JobFilter) -> int:
+        """How many jobs fit."""
+        with self.database.reading() as connection:
+            return count_jobs(connection, self.database, wanted)
+
+    def choices(self) -> JobChoices:
+        """Kinds, pools, owners and tags that jobs have."""
+        with self.database.reading() as connection:
+            return choices(connection)
+
     def attempts(self, job_id: str) -> list[Attempt]:
         """Its starts, oldest first."""
         table = tables.attempts
@@ -60,13 +86,18 @@ class JobReads:
     def metrics(
         self, job_id: str, keys: Iterable[str] | None = None, max_points: int = 200
     ) -> dict[str, list[MetricPoint]]:
-        """Each metric in at most `max_points` points, see `index_reads`."""
+        """Each metric in at most `max_points` points, see `metric_reads`."""
         with self.database.reading() as connection:
             return read_metrics(connection, job_id, keys, max_points)
 
     def metric_keys(self, job_id: str) -> list[str]:
         with self.database.reading() as connection:
             return metric_keys(connection, job_id)
+
+    def last_values(self, job_id: str) -> dict[str, MetricPoint]:
+        """The last value of each metric."""
+        with self.database.reading() as connection:
+            return last_values(connection, job_id)
 
     def checkpoints(self, job_id: str) -> list[CheckpointRow]:
         """Complete checkpoints by step."""

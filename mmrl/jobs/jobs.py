@@ -17,7 +17,7 @@ from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.lineage import active_child, copy_of, revive_dependents
 from mmrl.jobs.records import Job, NewJob, User
 from mmrl.jobs.roles import check_allowed
-from mmrl.jobs.rows import JOB_COLUMNS, read_jobs
+from mmrl.jobs.searching import JobFilter, search_jobs
 from mmrl.jobs.states import HELD, TERMINAL, Desired, JobState
 from mmrl.jobs.submitting import check_new_job, enqueue, insert_job
 from mmrl.jobs.transitions import add_event, change_state, lock_job
@@ -72,26 +72,25 @@ class Jobs(JobReads):
         pool: str | None = None,
         owner: str | None = None,
         name: str | None = None,
+        tags: Iterable[str] = (),
+        text: str = "",
         limit: int | None = 50,
         before: str | None = None,
     ) -> JobList:
-        """The newest first. before: only jobs older than the one with this id, for the next page."""
-        table = tables.jobs
-        query = sa.select(*JOB_COLUMNS).order_by(table.c.id.desc()).limit(limit)
-        if states is not None:
-            query = query.where(table.c.state.in_([state.value for state in states]))
-        for column, value in (
-            (table.c.kind, kind),
-            (table.c.pool, pool),
-            (table.c.owner_id, owner),
-            (table.c.name, name),
-        ):
-            if value is not None:
-                query = query.where(column == value)
-        if before is not None:
-            query = query.where(table.c.id < before)
+        """The newest first. before: only jobs older than the one with this id, for the next page. See `JobFilter`."""
+        wanted = JobFilter(
+            states=tuple(states or ()),
+            kinds=() if kind is None else (kind,),
+            text=text,
+            tags=tuple(tags),
+            pool=pool,
+            owner=owner,
+            name=name,
+        )
+        if states is not None and not wanted.states:
+            return []
         with self.database.reading() as connection:
-            return read_jobs(connection, connection.execute(query))
+            return search_jobs(connection, self.database, wanted, limit=limit, before=before)
 
     def cancel(self, ref: str) -> Job:
         """Asks for the end of a job, with time for a last checkpoint; at once where no worker holds it.
@@ -109,10 +108,12 @@ class Jobs(JobReads):
         """Asks a run to save and stop, to be resumed later; a queued job is paused at once."""
         return self._ask(ref, Desired.PAUSE)
 
-    def resume(self, ref: str) -> Job:
+    def resume(self, ref: str, *, idempotency_key: str | None = None) -> Job:
         """A paused or lost job is queued again: a new attempt in the same run directory. A cancelled or failed one gets
         a child, which goes on from its last complete checkpoint in a run directory of its own; a child that is under
         way already is given back. Jobs that were cancelled because they waited for it come back too.
+
+        idempotency_key: of the child; the same key again gives the same child, also once that has ended.
 
         Raises ConflictError for any other state.
         """
@@ -124,16 +125,16 @@ class Jobs(JobReads):
                 raise ConflictError(f"job {job.id} cannot be resumed: it is {job.state}; {_HINTS[job.state]}")
             found = read_checkpoints(connection, job.id)
             checkpoint = found[-1].uri if found else job.resume_checkpoint
-            return self._child(connection, job, actor, checkpoint)
+            return self._child(connection, job, actor, checkpoint, idempotency_key)
 
-    def retry(self, ref: str) -> Job:
+    def retry(self, ref: str, *, idempotency_key: str | None = None) -> Job:
         """A child of a failed or cancelled job that begins where that one began: from scratch, or from the checkpoint
-        that it was given. `resume` goes on from its last checkpoint instead."""
+        that it was given. `resume` goes on from its last checkpoint instead. idempotency_key: as there."""
         with self.database.transaction() as connection:
             job, actor = self._controlled(connection, ref)
             if job.state not in (JobState.FAILED, JobState.CANCELLED):
                 raise ConflictError(f"job {job.id} cannot be tried again: it is {job.state}; {_HINTS[job.state]}")
-            return self._child(connection, job, actor, job.resume_checkpoint)
+            return self._child(connection, job, actor, job.resume_checkpoint, idempotency_key)
 
     def set_priority(self, ref: str, priority: int) -> Job:
         """A higher one starts earlier; what runs is not stopped for it."""
@@ -167,10 +168,10 @@ class Jobs(JobReads):
         change_state(connection, job.id, JobState.QUEUED, cause="resume", actor=_by(actor), values=values)
         return self._read(connection, job.id)
 
-    def _child(self, connection: sa.Connection, job: Job, actor: User, checkpoint: str | None) -> Job:
+    def _child(self, connection: sa.Connection, job: Job, actor: User, checkpoint: str | None, key: str | None) -> Job:
         child = active_child(connection, job.id)
         if child is None:
-            new = copy_of(job, parent_job_id=job.id, resume_checkpoint=checkpoint)
+            new = copy_of(job, parent_job_id=job.id, resume_checkpoint=checkpoint, idempotency_key=key)
             owner = read_user(connection, job.owner_id)
             check_new_job(new, replace(owner, scopes=actor.scopes), self.database)
             child = insert_job(connection, self.database, new, owner)

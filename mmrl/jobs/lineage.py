@@ -41,7 +41,14 @@ def active_child(connection: sa.Connection, job_id: str) -> str | None:
     return connection.execute(query.order_by(table.c.id.desc()).limit(1)).scalar_one_or_none()
 
 
-def copy_of(job: Job, *, parent_job_id: str, resume_checkpoint: str | None, after: tuple[str, ...] = ()) -> NewJob:
+def copy_of(
+    job: Job,
+    *,
+    parent_job_id: str,
+    resume_checkpoint: str | None,
+    after: tuple[str, ...] = (),
+    idempotency_key: str | None = None,
+) -> NewJob:
     """The same again: config, resources, priority, tags."""
     return NewJob(
         config=job.config,
@@ -52,6 +59,7 @@ def copy_of(job: Job, *, parent_job_id: str, resume_checkpoint: str | None, afte
         gpus=job.gpus,
         priority=job.priority,
         after=after,
+        idempotency_key=idempotency_key,
         max_attempts=job.max_attempts,
         parent_job_id=parent_job_id,
         resume_checkpoint=resume_checkpoint,

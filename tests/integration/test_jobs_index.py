@@ -35,14 +35,12 @@ def test_few_points_are_told_as_they_are_and_many_as_means_with_extremes(job_dat
     assert jobs.metric_keys(lease.job_id) == ["loss", "reward"]
     exact = jobs.metrics(lease.job_id, ["loss"])["loss"]
     assert [(point.step, point.value) for point in exact] == [(step, float(step)) for step in range(1, 101)]
-    coarse = jobs.metrics(lease.job_id, ["loss"], max_points=50)["loss"]
-    assert [(point.step, point.value, point.low, point.high) for point in coarse] == [
-        (24, 12.5, 1.0, 24.0),
-        (49, 37.0, 25.0, 49.0),
-        (74, 62.0, 50.0, 74.0),
-        (99, 87.0, 75.0, 99.0),
-        (100, 100.0, 100.0, 100.0),
+    thinned = jobs.metrics(lease.job_id, ["loss"], max_points=50)["loss"]
+    assert [(point.step, point.value, point.low, point.high) for point in thinned[:2]] == [
+        (2, 1.5, 1.0, 2.0),
+        (5, 4.0, 3.0, 5.0),
     ]
+    assert (len(thinned), thinned[-1].step, thinned[-1].value) == (34, 100, 99.5)
     two = jobs.metrics(lease.job_id, ["loss"], max_points=2)["loss"]
     assert [(point.step, point.value) for point in two] == [(74, 37.5), (100, pytest.approx(87.5))]
     assert [point.value for point in jobs.metrics(lease.job_id)["reward"]] == [1.0, 1.0, None, 1.0, 1.0]
@@ -106,6 +104,52 @@ def test_of_a_resumed_run_only_the_surviving_line_counts(job_database: Database)
     assert [(point.step, point.value, point.attempt) for point in points[-2:]] == [(10, 1.0, 1), (11, 2.0, 2)]
     assert [shard.uri for shard in jobs.shards(again.job_id)] == ["/1/10", "/2/11"]
     assert [row.step for row in jobs.checkpoints(again.job_id)] == [10]
+
+
+@pytest.mark.parametrize("max_points", [2000, 20, 2])
+def test_what_a_resumed_run_left_behind_is_in_no_mean(job_database: Database, max_points: int) -> None:
+    """Attempt 1 writes 1.0 up to step 139, of which 1 to 60 survive; attempt 2 writes 3.0 from there on. With 2,000
+    points values stand as they are, with 20 they are averaged, with 2 they come from roll-ups."""
+    submit(job_database)
+    worker = join(job_database)
+    lease = start(worker)
+    worker.progress(lease, 139, 200, first_step=0)
+    worker.add_metrics(lease, [(step, "loss", 1.0) for step in range(1, 140)])
+    worker.add_metrics(lease, [(step, "eval/reward", 1.0) for step in (50, 60, 100)])
+    worker.fail(lease, Failure("killed", "signal 9"))
+    again = _claim_again(job_database, worker)
+    worker.progress(again, 100, first_step=60)
+    worker.add_metrics(again, [(60, "eval/reward", 7.0), *((step, "loss", 3.0) for step in range(61, 101))])
+    jobs = Jobs(job_database)
+    found = jobs.metrics(again.job_id, max_points=max_points)
+    points = found["loss"]
+    assert len(points) <= max_points
+    assert points[-1].step == 100
+    assert [point.step for point in points] == sorted({point.step for point in points})
+    assert {point.value for point in points if point.step <= 60} <= {1.0}
+    assert points[-1].value == 3.0 or (max_points == 2 and 2.5 < (points[-1].value or 0) < 3.0)
+    assert max(point.step for point in found["eval/reward"]) == 60
+    assert found["eval/reward"][-1].value == (7.0 if max_points > 2 else 4.0)
+    last = jobs.last_values(again.job_id)
+    assert {key: (point.step, point.value) for key, point in last.items()} == {
+        "loss": (100, 3.0),
+        "eval/reward": (60, 7.0),
+    }
+
+
+def test_values_that_are_no_numbers_stay_missing_however_far_they_are_thinned(job_database: Database) -> None:
+    submit(job_database)
+    worker = join(job_database)
+    lease = start(worker)
+    worker.add_metrics(lease, [(step, "loss", None) for step in range(1, 101)])
+    worker.add_metrics(lease, [(step, "kl", None if step > 90 else 2.0) for step in range(1, 101)])
+    jobs = Jobs(job_database)
+    found = jobs.metrics(lease.job_id, max_points=10)
+    assert {point.value for point in found["loss"]} == {None}
+    assert len(found["loss"]) <= 10
+    assert (found["kl"][0].value, found["kl"][-1].value) == (2.0, None)
+    assert jobs.last_values(lease.job_id)["kl"].value is None
+    assert jobs.metrics(lease.job_id, ["nothing"]) == {"nothing": []}
 
 
 def test_compacted_shards_take_the_place_of_small_ones(job_database: Database) -> None:
