@@ -155,7 +155,8 @@ def _averaged(
         .group_by(sa.text("bucket"))
         .order_by(sa.text("bucket"))
     )
-    return [_mean(*row[1:]) for row in connection.execute(query)]
+    rows: Any = connection.execute(query)
+    return [_mean(count, total, low, high, step, attempt) for _, count, total, low, high, step, attempt in rows]
 
 
 def _rolled_up(
