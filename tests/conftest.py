@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+TESTS = Path(__file__).parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Tiny models gain nothing from a second thread, and lose much where another process wants the core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -139,10 +140,12 @@ def job_database(job_url: str) -> Iterator[Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests under tests/integration are marked so, which lets one run take them and the thorough unit tests."""
+    """Tests under these folders are marked so, which lets one run take them and the thorough unit tests."""
     for item in items:
-        if "integration" in item.path.parts:
+        if {"integration", "console", "browser"} & set(item.path.relative_to(TESTS).parts):
             item.add_marker(pytest.mark.integration)
+        if "browser" in item.path.relative_to(TESTS).parts:
+            item.add_marker(pytest.mark.browser)
 
 
 @pytest.hookimpl(hookwrapper=True)
