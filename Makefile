@@ -30,7 +30,7 @@ help:
 
 .venv/.mmrl: .venv/.torch pyproject.toml
 	@echo "installing mmrl into .venv"
-	$(PIP) --editable .
+	$(PIP) --editable '.[console]'
 	touch $@
 
 .venv/.dev: .venv/.mmrl

@@ -17,6 +17,7 @@ _COMMON: dict[str, Any] = {
     "headingFontWeights": [650, 650, 600, 600, 600, 600],
     "metricValueFontSize": "1.5rem",
     "codeFontSize": "0.85rem",
+    "paddingTop": "1.5rem",
     "showWidgetBorder": True,
     "chartCategoricalColors": list(CHART_COLOURS),
 }

@@ -54,5 +54,7 @@ def _result_text(before: float, after: float, seconds: float, run_dir: str) -> s
         "Next:\n"
         f"  mmrl sample show {run_dir} --step 1     read what the model answered\n"
         f"  tensorboard --logdir {run_dir}          see the curves\n"
-        "  mmrl run configs/quickstart.yaml        run GRPO by itself, with any setting changed"
+        "  mmrl run configs/quickstart.yaml        run GRPO by itself, with any setting changed\n\n"
+        "Or in a browser, with data, new runs and their curves:\n"
+        "  mmrl console"
     )
