@@ -26,6 +26,8 @@ from mmrl.cluster.ray_session import LOCAL, RaySession, connect
 from mmrl.config.placement import PlacementConfig
 from mmrl.errors import ConfigError, RunFailedError
 
+_log = logging.getLogger(__name__)
+
 _LONGEST_FOLDER = 32
 """Ray's sockets lie some 70 characters below its folder, and the system allows 107 in all."""
 _TOKEN = secrets.token_hex(32)
@@ -63,6 +65,16 @@ def open_session(placement: PlacementConfig, *, num_cpus: int) -> RaySession:
 
 
 def _start(placement: PlacementConfig, num_cpus: int) -> RaySession:
+    """Tries again once: Ray gives its processes half a minute, which is too short on a machine that is busy just then,
+    and two of them that start at once may choose the same port."""
+    try:
+        return _start_once(placement, num_cpus)
+    except RunFailedError as error:
+        _log.warning("%s; it is tried once more", error)
+        return _start_once(placement, num_cpus)
+
+
+def _start_once(placement: PlacementConfig, num_cpus: int) -> RaySession:
     folder = Path(tempfile.mkdtemp(prefix="mmrl-ray-", dir=_short_temporary_folder()))
     guard = _start_watchdog()
     session = RaySession("", "", folder, _watchdog=guard)

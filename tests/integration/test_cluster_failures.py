@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 from cluster_processes import RayProcesses
 from cluster_workers import Faulty
 
@@ -164,3 +165,35 @@ def test_a_controller_that_ends_without_closing_leaves_nothing_either(tmp_path: 
     while processes.folder.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     processes.check_gone()
+
+
+def test_a_ray_that_was_too_slow_to_start_is_started_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """Its half a minute passes on a machine that is busy with other things; the fault is put in by hand."""
+    init, tries = ray.init, []
+
+    def slow_once(**arguments: Any) -> Any:
+        tries.append(Path(arguments["_temp_dir"]))
+        if len(tries) == 1:
+            raise RuntimeError("The current node timed out during startup")
+        return init(**arguments)
+
+    monkeypatch.setattr(ray, "init", slow_once)
+    executor = build_executor(PLACEMENT, log_dir=tmp_path)
+    try:
+        processes = RayProcesses.of_this_process()
+        assert [folder.exists() for folder in tries] == [False, True]
+        assert "timed out during startup; it is tried once more" in caplog.text
+    finally:
+        executor.close()
+    processes.check_gone()
+
+
+def test_a_ray_that_does_not_start_twice_is_an_error_with_its_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(**_: Any) -> None:
+        raise RuntimeError("The current node timed out during startup")
+
+    monkeypatch.setattr(ray, "init", fail)
+    with pytest.raises(RunFailedError, match="Ray did not start on this machine: .*timed out during startup"):
+        build_executor(PLACEMENT, log_dir=tmp_path)
