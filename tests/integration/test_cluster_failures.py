@@ -195,5 +195,5 @@ def test_a_ray_that_does_not_start_twice_is_an_error_with_its_cause(tmp_path: Pa
         raise RuntimeError("The current node timed out during startup")
 
     monkeypatch.setattr(ray, "init", fail)
-    with pytest.raises(RunFailedError, match="Ray did not start on this machine: .*timed out during startup"):
+    with pytest.raises(RunFailedError, match=r"Ray did not start on this machine: .*timed out during startup"):
         build_executor(PLACEMENT, log_dir=tmp_path)
