@@ -123,16 +123,16 @@ def show_lines(leaves: Sequence[Leaf], width: int | None) -> list[str]:
 
 def _config_of(text: str) -> LoadedConfig:
     """Of a path that exists or looks like one, else of a job."""
-    from mmrl.config import build_config, load_config
+    from mmrl.config import load_config
 
     path = Path(text).expanduser()
     if path.exists() or "/" in text or path.suffix:
         return load_config(text)
     from mmrl.cli.job import open_jobs
+    from mmrl.jobs.configs import config_of
 
     with open_jobs() as jobs:
-        job = jobs.get(text)
-    return build_config(job.config, source=f"{job.name} {job.short_id}")
+        return config_of(jobs.get(text))
 
 
 def _setting_lines(setting: str, origin: str, column: int, width: int | None) -> list[str]:

@@ -11,10 +11,10 @@ from mmrl.jobs.database import Database
 from mmrl.jobs.finding import find_job
 from mmrl.jobs.index_reads import read_checkpoints, read_shards
 from mmrl.jobs.lineage import ancestors_of, children_of
-from mmrl.jobs.metric_reads import last_values, metric_keys, read_metrics
+from mmrl.jobs.metric_reads import last_values, metric_keys, read_metrics, recent_values
 from mmrl.jobs.pending import pending_reason
-from mmrl.jobs.records import Attempt, CheckpointRow, Job, JobEvent, MetricPoint, PendingReason, ShardRow
-from mmrl.jobs.rows import ATTEMPT_COLUMNS, JOB_COLUMNS, read_jobs, to_attempt, to_event
+from mmrl.jobs.records import Attempt, CheckpointRow, GpuUse, Job, JobEvent, MetricPoint, PendingReason, ShardRow
+from mmrl.jobs.rows import ATTEMPT_COLUMNS, JOB_COLUMNS, read_jobs, some_time, to_attempt, to_event, to_time
 from mmrl.jobs.searching import JobChoices, JobFilter, choices, count_jobs, search_jobs
 
 
@@ -73,6 +73,16 @@ class JobReads:
         with self.database.reading() as connection:
             return [to_attempt(row) for row in connection.execute(query)]
 
+    def gpus(self, job_id: str) -> list[GpuUse]:
+        """The GPUs that its attempts were given, in the order in which they got them."""
+        table = tables.gpu_leases
+        query = sa.select(table).where(table.c.job_id == job_id).order_by(table.c.id)
+        with self.database.reading() as connection:
+            return [
+                GpuUse(row.gpu_uuid, row.attempt, some_time(row.acquired_at), to_time(row.released_at))
+                for row in connection.execute(query)
+            ]
+
     def lineage(self, job_id: str) -> list[Job]:
         """The jobs from which this one stems, the first of all first, and itself last."""
         with self.database.reading() as connection:
@@ -98,6 +108,11 @@ class JobReads:
         """The last value of each metric."""
         with self.database.reading() as connection:
             return last_values(connection, job_id)
+
+    def recent_values(self, job_id: str, key: str, limit: int) -> list[MetricPoint]:
+        """The last so many values of a metric, by step."""
+        with self.database.reading() as connection:
+            return recent_values(connection, job_id, key, limit)
 
     def checkpoints(self, job_id: str) -> list[CheckpointRow]:
         """Complete checkpoints by step."""

@@ -66,6 +66,19 @@ def last_values(connection: sa.Connection, job_id: str) -> dict[str, MetricPoint
     return {row.key: _point(row) for row in connection.execute(query)}
 
 
+def recent_values(connection: sa.Connection, job_id: str, key: str, limit: int) -> list[MetricPoint]:
+    """The last so many values of a metric as they are, by step."""
+    table = tables.metrics
+    line = SurvivingLine.of(connection, job_id)
+    query = (
+        sa.select(table.c.step, table.c.attempt, table.c.value)
+        .where(table.c.job_id == job_id, table.c.key == key, line.counts_of(table))
+        .order_by(table.c.step.desc())
+        .limit(limit)
+    )
+    return [_point(row) for row in connection.execute(query)][::-1]
+
+
 @dataclass(frozen=True)
 class SurvivingLine:
     """ends: attempt -> the last step that counts of it, where a later one went on from an earlier step."""

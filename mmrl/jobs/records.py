@@ -242,6 +242,16 @@ class PendingReason:
 
 
 @dataclass(frozen=True)
+class GpuUse:
+    """A GPU that an attempt was given, and until when; None while it has it."""
+
+    gpu_uuid: str
+    attempt: int
+    acquired_at: datetime
+    released_at: datetime | None
+
+
+@dataclass(frozen=True)
 class JobEvent:
     """One line of a job's history. from_state, to_state: None where the state stayed."""
 

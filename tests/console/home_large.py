@@ -28,6 +28,7 @@ NUM_SAMPLES = 1_000_000
 NUM_CHECKPOINTS = 500
 NUM_STEPS = 2000
 _CURVED_RUNS = 50
+_WHOLE_RUNS = 10
 _SHARDS_A_RUN = 10
 _STATES = (
     *(JobState.SUCCEEDED,) * 12,
@@ -53,8 +54,8 @@ def fill_large(home: Home, database: Database) -> None:
         connection.execute(
             tables.checkpoints.insert(), [_checkpoint(ids, number, now) for number in range(NUM_CHECKPOINTS)]
         )
-        for one in ids[-_CURVED_RUNS:]:
-            _insert_curves(connection, one)
+        for number, one in enumerate(reversed(ids[-_CURVED_RUNS:])):
+            _insert_curves(connection, one, is_whole=number < _WHOLE_RUNS)
         connection.execute(tables_catalogue.datasets.insert(), [_dataset(number, now, owner) for number in range(100)])
     home.jobs = {row["name"]: row["id"] for row in rows}
     home.jobs |= {state.value: row["id"] for row in rows for state in [JobState(row["state"])]}
@@ -178,16 +179,16 @@ def _checkpoint(ids: list[str], number: int, now: float) -> dict[str, Any]:
     }
 
 
-def _insert_curves(connection: sa.Connection, job_id: str) -> None:
-    """Each metric's roll-ups, as `metric_writes` would make them, which so long a curve is drawn from; of the single
-    values only two a roll-up, for speed."""
+def _insert_curves(connection: sa.Connection, job_id: str, *, is_whole: bool) -> None:
+    """Each metric's roll-ups, as `metric_writes` would make them. is_whole: with all single values; of the others only
+    two a roll-up, for speed."""
     steps = range(1, NUM_STEPS + 1)
     values = {step: step_metrics(step) for step in steps}
     rows = [
         {"job_id": job_id, "key": key, "step": step, "attempt": 1, "value": values[step][key]}
         for key in _KEYS
         for step in steps
-        if step % ROLLUP_STEPS in (0, 1)
+        if is_whole or step % ROLLUP_STEPS in (0, 1)
     ]
     connection.execute(tables.metrics.insert(), rows)
     rollups = []
