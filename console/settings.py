@@ -18,6 +18,8 @@ _PREFIX = "MMRL_CONSOLE_"
 class ConsoleSettings(ConfigModel):
     max_upload_mb: int = Field(200, ge=1, le=2000)
     """Largest upload through the browser, in MB. It is held in memory meanwhile; larger data is added by its path."""
+    data_roots: tuple[str, ...] = ()
+    """Folders of the server that data sets may be added from by their path."""
     allowed_hosts: tuple[str, ...] = ()
     """Further names by which browsers may reach the console, such as that of a reverse proxy."""
     session_h: float = Field(12.0, gt=0, le=720)

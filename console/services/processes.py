@@ -86,9 +86,9 @@ class Processes:
                 earlier.stop()
             folder = self._root / key / uuid4().hex
             watch = _Watch(folder, words, stamp=stamp, deadline_s=deadline_s, slots=self._slots)
-            write_bytes(folder.parent / "current", folder.name.encode())
             self._watches[key] = watch
             watch.start()
+            write_bytes(folder.parent / "current", folder.name.encode())
         for old in folder.parent.iterdir():
             if old.is_dir() and old != folder:
                 shutil.rmtree(old, ignore_errors=True)
@@ -131,17 +131,17 @@ class _Watch(threading.Thread):
         super().__init__(name=f"mmrl {words[0]}", daemon=True)
         self.folder, self.stamp = folder, stamp
         self._words, self._deadline_s, self._slots = list(words), deadline_s, slots
-        self._is_stopped = threading.Event()
+        self._stop_asked = threading.Event()
         self._task = {"stamp": stamp, "words": self._words, "started_at": time.time(), "deadline_s": deadline_s}
         folder.mkdir(parents=True)
         _write_json(folder / "task.json", self._task)
 
     def stop(self) -> None:
-        self._is_stopped.set()
+        self._stop_asked.set()
 
     def run(self) -> None:
         while not self._slots.acquire(timeout=_POLL_S):
-            if self._is_stopped.is_set():
+            if self._stop_asked.is_set():
                 return
         try:
             with contextlib.suppress(FileNotFoundError):  # a newer start has taken the folder away
@@ -150,7 +150,7 @@ class _Watch(threading.Thread):
             self._slots.release()
 
     def _run(self) -> None:
-        if self._is_stopped.is_set():
+        if self._stop_asked.is_set():
             return
         with (self.folder / "stdout").open("wb") as stdout, (self.folder / "stderr").open("wb") as stderr:
             process = subprocess.Popen(
@@ -167,7 +167,7 @@ class _Watch(threading.Thread):
         is_late = False
         while process.poll() is None:
             is_late = time.monotonic() - begun > self._deadline_s
-            if is_late or self._is_stopped.wait(_POLL_S):
+            if is_late or self._stop_asked.wait(_POLL_S):
                 _end_group(process)
                 break
         ended = {"exit_code": process.wait(), "seconds": time.monotonic() - begun, "is_late": is_late}

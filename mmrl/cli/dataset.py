@@ -68,6 +68,9 @@ def add(
     image_root: ImageRootOption = None,
     allow_root: AllowRootOption = None,
     allow_network: AllowNetworkOption = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="TEXT", show_default=False, help="Where it comes from, if not PATH.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Check every row and register the data set; bad rows are listed and refused."""
@@ -82,7 +85,7 @@ def add(
         allow_root=allow_root,
         allow_network=allow_network,
     )
-    added = add_dataset(path, name=name, split=split, skip_bad=skip_bad, options=options)
+    added = add_dataset(path, name=name, split=split, skip_bad=skip_bad, options=options, source=source)
     if json:
         print_json(
             info_to_json(added.info)

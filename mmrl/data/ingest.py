@@ -86,22 +86,23 @@ def add_dataset(
     registry: DatasetRegistry | None = None,
     store: ImageStore | None = None,
     workers: int | None = None,
+    source: str | None = None,
 ) -> Added:
-    """Registers the splits at `path` under `name`; all of them or nothing.
+    """Registers the splits at `path` under `name`; all of them or nothing. source: written down in place of the path.
 
     Raises BadRowsError with every bad row, unless `skip_bad`: then they are left out, and counted in the manifest.
     """
     registry, store = registry or DatasetRegistry(), store or ImageStore()
     survey = Survey()
     with registry.draft(name) as draft:
-        for source in find_sources(path, split=split, options=options).values():
-            with closing(read_all(source, store.add, workers=workers)) as rows:
-                draft.write(source.split, survey.watch(source, rows))
+        for each in find_sources(path, split=split, options=options).values():
+            with closing(read_all(each, store.add, workers=workers)) as rows:
+                draft.write(each.split, survey.watch(each, rows))
         if survey.errors and not skip_bad:
             raise BadRowsError(
                 path, survey.errors, survey.num_rows, advice="mend them, or leave them out with --skip-bad"
             )
-        info = draft.commit(source=_origin(path), skipped=len(survey.errors))
+        info = draft.commit(source=source or _origin(path), skipped=len(survey.errors))
     return Added(info, tuple(survey.errors), tuple(survey.warnings()))
 
 
