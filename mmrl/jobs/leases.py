@@ -124,12 +124,15 @@ class Leases(Recovery):
             )
         return views
 
-    def are_wanted_otherwise(self, job_ids: Sequence[str]) -> bool:
-        """Whether somebody wants one of the jobs paused, cancelled or killed."""
+    def wishes(self, job_ids: Sequence[str]) -> dict[str, Desired]:
+        """What people want of those of the jobs that they want paused, cancelled or killed."""
+        if not job_ids:
+            return {}
         table = tables.jobs
-        query = sa.select(table.c.id).where(table.c.id.in_(job_ids), table.c.desired != Desired.RUN.value)
+        wanted = table.c.desired != Desired.RUN.value
+        query = sa.select(table.c.id, table.c.desired).where(table.c.id.in_(job_ids), wanted)
         with self.database.reading() as connection:
-            return bool(job_ids) and connection.execute(query.limit(1)).first() is not None
+            return {row.id: Desired(row.desired) for row in connection.execute(query)}
 
     def move(
         self, lease: Lease, to: JobState, *, cause: str, payload: Mapping[str, Any] | None = None, **fields: Any

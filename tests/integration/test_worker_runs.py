@@ -68,6 +68,19 @@ def test_a_cancelled_job_goes_on_as_a_child_from_its_last_checkpoint(site: Site)
     assert steps == list(range(checkpoint.step + 1, 10))
 
 
+@pytest.mark.parametrize(("first", "then"), [("cancel", "kill"), ("pause", "kill"), ("pause", "cancel")])
+def test_a_stronger_wish_is_heard_at_once_while_a_run_is_stopping(first: str, then: str, site: Site) -> None:
+    """Beats are far apart here, and the run heeds no SIGTERM."""
+    job = site.submit_held(at=3, steps=9, ignore_sigterm=True)
+    site.worker(MMRL_JOBS_BEAT_S="25", MMRL_JOBS_LEASE_S="60", MMRL_JOBS_GRACE_S="1" if then == "cancel" else "60")
+    site.wait_for_step(job, 2)
+    getattr(site.jobs, first)(job.id)
+    site.wait(job, JobState.STOPPING)
+    getattr(site.jobs, then)(job.id)
+    site.wait(job, JobState.CANCELLED, timeout_s=15)
+    assert site.trainer(job) == []
+
+
 def test_a_job_that_is_handed_over_loses_nothing(site: Site) -> None:
     job = site.submit_held(at=5, steps=9)
     first = site.worker("--drain", "handover")

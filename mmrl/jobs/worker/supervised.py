@@ -32,6 +32,7 @@ PRESS_S = 5.0
 """Between the second request to stop, which leaves no time, and killing."""
 LINGER_S = 1.0
 """How long what a run leaves behind may take to end by itself."""
+_REASONS: dict[Desired, Reason] = {Desired.PAUSE: "pause", Desired.CANCEL: "cancel", Desired.KILL: "kill"}
 _STRENGTH: dict[Reason, int] = {"preempt": 0, "pause": 1, "cancel": 2, "kill": 3}
 
 
@@ -89,9 +90,13 @@ class Supervised:
 
     def obey(self, view: LeaseView) -> None:
         """Does what people want of the job, as the last beat told."""
-        wanted: dict[Desired, Reason] = {Desired.PAUSE: "pause", Desired.CANCEL: "cancel", Desired.KILL: "kill"}
-        if view.desired in wanted:
-            self.request(wanted[view.desired])
+        if view.desired in _REASONS:
+            self.request(_REASONS[view.desired])
+
+    def heeds(self, desired: Desired) -> bool:
+        """Whether the run is being stopped for that already, or for something stronger."""
+        reason = _REASONS.get(desired)
+        return reason is None or (self.stop is not None and _STRENGTH[self.stop.reason] >= _STRENGTH[reason])
 
     def request(self, reason: Reason) -> None:
         """Asks the run to stop; a stronger reason takes the place of a weaker one, never the other way round."""

@@ -224,7 +224,8 @@ class Worker:
         if now < self._hear_at or not self._runs:
             return
         self._hear_at = now + self._settings.poll_s
-        if self.leases.are_wanted_otherwise([run.job_id for run in self.runs if run.stop is None]):
+        wishes = self.leases.wishes([run.job_id for run in self.runs if run.ended is None])
+        if any(not self._runs[job_id].heeds(desired) for job_id, desired in wishes.items()):
             self._beats.now()
             self._waiter.wake()
 
