@@ -97,6 +97,19 @@ def test_a_job_that_is_handed_over_loses_nothing(site: Site) -> None:
     check_index(site, job.id, steps=9)
 
 
+def test_a_run_has_as_many_threads_as_its_slots_are_of_the_workers(site: Site) -> None:
+    """Two tiny runs with all cores each would take ten times as long as one after the other."""
+    jobs = [site.submit_held(at=2, steps=3, job={"cpus": cpus}) for cpus in (1, 3)]
+    site.worker("--cpus", "4", OMP_NUM_THREADS="")
+    threads = []
+    for job in jobs:
+        site.wait_for_step(job, 1)
+        environment = Path(f"/proc/{site.trainer(job)[0].pid}/environ").read_text().split("\0")
+        threads += [variable for variable in environment if variable.startswith("OMP_NUM_THREADS=")]
+    cores = len(os.sched_getaffinity(0))
+    assert threads == [f"OMP_NUM_THREADS={max(1, cores * cpus // 4)}" for cpus in (1, 3)]
+
+
 @pytest.mark.slow
 def test_a_draining_worker_takes_nothing_new_and_waits_for_what_it_has(site: Site) -> None:
     job = site.submit_held(at=3, steps=4)

@@ -44,3 +44,10 @@ class WorkerOptions:
     ray_address: str | None = None
     working_dir: Path | None = None
     trainer: tuple[str, ...] = (sys.executable, "-m", "mmrl", "train")
+
+    def num_threads(self, cpus: int) -> int:
+        """Threads for numbers of a run that takes so many slots: its share of the cores, so that runs beside each other
+        do not slow each other down many times over; all of them where the worker has one job alone."""
+        if self.job_id is not None:
+            return default_cpus()
+        return max(1, default_cpus() * cpus // self.cpus)

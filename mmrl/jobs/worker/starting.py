@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping
 
 from mmrl.errors import MmrlError, RunFailedError
 from mmrl.jobs.job_reads import JobReads
@@ -13,10 +14,13 @@ from mmrl.jobs.retry import Failure
 from mmrl.jobs.worker.gpus import GpuProbe
 from mmrl.jobs.worker.indexer import Indexer
 from mmrl.jobs.worker.launcher import Ended, Handle, Launch, Launcher, LaunchFault, Unreachable
+from mmrl.jobs.worker.options import WorkerOptions
 from mmrl.jobs.worker.outcome import Outcome
 from mmrl.jobs.worker.run_folder import RunFolder
 from mmrl.jobs.worker.supervised import Supervised
 from mmrl.runs.ownership import AttemptClaim
+
+_THREADS = "OMP_NUM_THREADS"
 
 
 def start_job(
@@ -25,7 +29,7 @@ def start_job(
     launchers: Mapping[str, Launcher],
     leases: Leases,
     gpus: GpuProbe,
-    trainer: Sequence[str],
+    options: WorkerOptions,
     say: Callable[[str], None],
 ) -> Supervised:
     """The attempt that the lease is for, started. What stands in its way is how it ended, before it began."""
@@ -40,7 +44,7 @@ def start_job(
             ended = Ended(folder.exit_code(), "it had begun before") if handle is None else None
         else:
             folder.prepare(lease, resolve_references(lease.job.config, JobReads(leases.database)))
-            handle = launcher.start(_launch(lease, folder, trainer))
+            handle = launcher.start(_launch(lease, folder, options))
         say(f"{lease.job.name}: attempt {lease.attempt} started, output in {folder.logs_dir}")
     except LaunchFault as fault:
         failure = Failure("launch", str(fault), retryable=fault.is_infrastructure)
@@ -63,11 +67,19 @@ def start_job(
     )
 
 
-def _launch(lease: Lease, folder: RunFolder, trainer: Sequence[str]) -> Launch:
+def _launch(lease: Lease, folder: RunFolder, options: WorkerOptions) -> Launch:
     """Nothing secret stands in the command: the trainer resolves references from its own environment."""
     job = lease.job
-    command = [*trainer, str(folder.config_file), "--run-dir", job.run_dir, "--resume", folder.resume_word(lease)]
+    command = [
+        *options.trainer,
+        str(folder.config_file),
+        "--run-dir",
+        job.run_dir,
+        "--resume",
+        folder.resume_word(lease),
+    ]
     environment = AttemptClaim(lease.attempt, lease.token).environment
     if job.backend == "process":
         environment |= {"CUDA_VISIBLE_DEVICES": ",".join(lease.gpus)} if lease.gpus else {}
+        environment |= {} if os.environ.get(_THREADS) else {_THREADS: str(options.num_threads(job.cpus))}
     return Launch(lease, folder, command, environment)

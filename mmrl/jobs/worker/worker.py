@@ -255,7 +255,7 @@ class Worker:
                 launchers=self._launchers,
                 leases=self.leases,
                 gpus=self._probe,
-                trainer=self.options.trainer,
+                options=self.options,
                 say=self._say,
             )
             self._runs[run.job_id] = run
