@@ -22,6 +22,7 @@ _FOLDER = Path(__file__).parent
 
 st.set_page_config(page_title="mmrl", page_icon=str(_FOLDER / "icon.svg"), layout="wide")
 st.logo(str(_FOLDER / "logo.svg"), size="large")
+st.html(_FOLDER / "style.css")
 page = st.navigation(PAGES, position="top")
 with part("this page"):
     page.run()

@@ -18,6 +18,7 @@ _COMMON: dict[str, Any] = {
     "metricValueFontSize": "1.5rem",
     "codeFontSize": "0.85rem",
     "paddingTop": "1.5rem",
+    "paddingBottom": "3rem",
     "showWidgetBorder": True,
     "chartCategoricalColors": list(CHART_COLOURS),
 }
@@ -25,7 +26,7 @@ _LIGHT: dict[str, Any] = {
     "primaryColor": "#0b7a75",
     "backgroundColor": "#ffffff",
     "secondaryBackgroundColor": "#f3f6f7",
-    "textColor": "#1a2226",
+    "textColor": "#0a0f12",
     "linkColor": "#0a6560",
     "borderColor": "#d5dde0",
     "grayTextColor": "#55626a",

@@ -1,10 +1,212 @@
-"""The page Cluster."""
+"""The page Cluster: machines and what they hold, pools and what is free, the queue and what each job waits for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
-from console.components.parts import empty_state
+from console import context
+from console.components.once import say_once, tell_once
+from console.components.parts import empty_state, no_worker, part
+from console.components.runs import waiting_job
+from console.components.text import age, job_link, literal
+from console.services.accounts import is_admin
+from console.services.formats import count_text
+from console.services.machines import ClusterView, Machine, cluster_view, drain, set_capacity
+from mmrl.errors import MmrlError
+from mmrl.jobs.records import Pool
+from mmrl.jobs.users import Users
+
+_EVERY_S = 3
+_DRAIN, _CAPACITY = "drain_worker", "limit_pools"
+_SILENT = (
+    "It has not been heard of for a lease: its machine or its process may be gone. "
+    "Its runs go on, or start again, under another worker."
+)
+_CONDITIONS = {"active": "green", "draining": "orange", "silent": "red"}
+
+
+@st.fragment(run_every=_EVERY_S)
+def show() -> None:
+    with part("the cluster"):
+        view = cluster_view(context.jobs(), context.fleet())
+        may_change = is_admin(Users(context.database()), context.viewer())
+        if not view.machines and not view.num_waiting:
+            _nothing_yet()
+            return
+        _figures(view)
+        st.subheader("Workers")
+        if not view.alive:
+            no_worker()
+        for machine in view.machines:
+            _machine(machine, view, may_change=may_change)
+        _pools(view, may_change=may_change)
+        _queue(view)
+
+
+def _figures(view: ClusterView) -> None:
+    cpus = sum(machine.worker.cpus for machine in view.alive)
+    gpus = sum(len(machine.gpu_jobs) for machine in view.alive)
+    tiles = [
+        ("Workers", count_text(len(view.alive)), "Processes that take jobs, heard of lately."),
+        ("CPU slots in use", _share(sum(each.used_cpus for each in view.alive), cpus), "A run takes one or more."),
+        ("GPUs in use", _share(sum(each.num_busy_gpus for each in view.alive), gpus), "Given whole to one run."),
+        ("Waiting", count_text(view.num_waiting), "Jobs in the queues of all pools."),
+    ]
+    with st.container(horizontal=True, key="figures"):
+        for label, value, meaning in tiles:
+            st.metric(label, value, help=meaning, border=True)
+
+
+def _machine(machine: Machine, view: ClusterView, *, may_change: bool) -> None:
+    worker = machine.worker
+    with st.container(border=True, key=f"worker_{worker.id}", gap="xsmall"):
+        with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+            with st.container(horizontal=True, vertical_alignment="center", gap="small", width="content"):
+                st.markdown(f"**{literal(worker.host)}**", width="content")
+                st.badge(machine.condition, color=_CONDITIONS[machine.condition])  # type: ignore[arg-type]
+                about = [f"pool {worker.pool}", f"process {worker.pid}", worker.version]
+                st.caption(literal(" · ".join(text for text in about if text)), width="content")
+                age(worker.heartbeat_at, now=view.now, before="heard of")
+            if may_change and machine.condition == "active":
+                _asks("Drain", key=f"drain_{worker.id}", about=_DRAIN, subject=worker.id)
+        gpus = f" · {_share(machine.num_busy_gpus, len(worker.gpus))} GPUs in use" if worker.gpus else " · no GPU"
+        st.text(f"{_share(machine.used_cpus, worker.cpus)} CPU slots in use{gpus}")
+        if machine.condition == "silent":
+            st.text(_SILENT)
+        for gpu, job in machine.gpu_jobs.items():
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                st.caption(literal(gpu), width="content")
+                if job is None:
+                    st.caption("free", width="content")
+                else:
+                    job_link(job)
+        _held(machine)
+
+
+def _held(machine: Machine) -> None:
+    with_gpu = {job.id for job in machine.gpu_jobs.values() if job is not None}
+    others = [job for job in machine.jobs if job.id not in with_gpu]
+    if others:
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            st.caption("holds", width="content")
+            for job in others[:20]:
+                job_link(job)
+            if len(others) > 20:
+                st.caption(f"and {len(others) - 20} more", width="content")
+
+
+def _pools(view: ClusterView, *, may_change: bool) -> None:
+    if not view.pools:
+        return
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        st.subheader("Pools", help="A job names a pool; workers take the jobs of theirs.", width="content")
+        if may_change:
+            _asks("Limit jobs at once", key="limit", about=_CAPACITY)
+    columns = {
+        "Pool": st.column_config.TextColumn(width="medium"),
+        "Jobs held": st.column_config.NumberColumn(help="Starting, running or stopping."),
+        "At most": st.column_config.NumberColumn(help="Jobs at once; empty where there is no limit."),
+    }
+    st.dataframe(
+        [_pool_row(pool) for pool in view.pools],
+        hide_index=True,
+        column_config=columns,
+        key="pools",
+        placeholder="no limit",
+    )
+
+
+def _pool_row(pool: Pool) -> dict[str, str | int | None]:
+    return {
+        "Pool": pool.name,
+        "Workers": pool.num_workers,
+        "CPU slots free": pool.free_cpus,
+        "CPU slots": pool.cpus,
+        "GPUs free": pool.free_gpus,
+        "GPUs": pool.gpus,
+        "Jobs held": pool.num_held,
+        "Waiting": pool.num_queued,
+        "At most": pool.capacity,
+    }
+
+
+def _queue(view: ClusterView) -> None:
+    st.subheader("Queue", help="The oldest first, with the first thing that keeps each from starting.")
+    if not view.waiting:
+        st.text("Nothing waits.")
+    for waiting in view.waiting:
+        waiting_job(waiting, now=view.now)
+    if view.num_waiting > len(view.waiting):
+        label = f"All {count_text(view.num_waiting)} that wait"
+        st.page_link("app_pages/runs.py", label=label, query_params={"state": "queued"})
+
+
+def _nothing_yet() -> None:
+    empty_state(
+        "No workers yet", "A worker takes jobs from the queue and runs them. `mmrl console` starts one beside it."
+    )
+    no_worker()
+
+
+def _share(used: int, total: int) -> str:
+    return f"{count_text(used)} of {count_text(total)}"
+
+
+def _asks(label: str, *, key: str, about: str, subject: str | bool = True) -> None:
+    """A button that opens a dialog. The whole page opens it: one of a live part would go with the part's next look."""
+    if st.button(label, key=key):
+        st.session_state[about] = subject
+        st.rerun()
+
+
+@st.dialog("Drain this worker?")
+def _confirm_drain(worker_id: str) -> None:
+    st.write("It takes nothing new and ends when its runs have ended, or handed over if it was started so.")
+    st.text(f"Worker {worker_id}")
+    if st.button("Drain", type="primary", key="confirm_drain") and _done(
+        lambda: drain(context.fleet(), context.viewer(), worker_id)
+    ):
+        say_once("The worker drains; it learns so at its next beat.")
+        st.rerun()
+
+
+@st.dialog("Most jobs at once")
+def _choose_capacity() -> None:
+    st.write("A pool then holds no more jobs than that, whatever its workers could. What runs is not stopped.")
+    pools = {pool.name: pool.capacity for pool in context.fleet().pools()}
+    pool = st.selectbox("Pool", list(pools), key="capacity_pool")
+    limit = st.number_input(
+        "Jobs at once",
+        min_value=0,
+        value=pools.get(pool),
+        step=1,
+        key=f"capacity_{pool}",
+        placeholder="no limit",
+        help="Empty for no limit.",
+    )
+    if st.button("Save", type="primary", key="confirm_capacity") and _done(
+        lambda: set_capacity(context.fleet(), context.viewer(), pool, limit)
+    ):
+        say_once("The new limit holds from now on.")
+        st.rerun()
+
+
+def _done(action: Callable[[], None]) -> bool:
+    """False, and why, where it could not be done."""
+    try:
+        action()
+    except MmrlError as error:
+        st.text(str(error))
+        return False
+    return True
+
 
 st.title("Cluster")
-empty_state("No workers yet", "Start one with `mmrl worker start`.")
+tell_once()
+if _DRAIN in st.session_state:
+    _confirm_drain(st.session_state.pop(_DRAIN))
+elif st.session_state.pop(_CAPACITY, None):
+    _choose_capacity()
+show()

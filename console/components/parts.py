@@ -38,3 +38,12 @@ def empty_state(title: str, text: str) -> None:
     with st.container(border=True):
         st.markdown(f"**{title}**")
         st.write(text)
+
+
+def no_worker() -> None:
+    """What to do where no worker is alive."""
+    with st.container(border=True, key="no_worker"):
+        st.write(
+            "**No worker is alive**, so that jobs wait. Start one on any machine that shares this home and database:"
+        )
+        st.code("mmrl worker start", language=None)

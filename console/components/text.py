@@ -41,7 +41,7 @@ def age(time: datetime | None, *, now: datetime | None = None, before: str = "")
     """`before` and how long ago, small; the exact time is told on hovering. before: a word of the page's own."""
     shown = html.escape(f"{before} {age_text(time, now)}".strip())
     moment = "" if time is None else f' datetime="{time.isoformat()}" title="{exact_text(time)}"'
-    st.caption(f"<time{moment}>{shown}</time>", unsafe_allow_html=True)
+    st.caption(f"<time{moment}>{shown}</time>", unsafe_allow_html=True, width="content")
 
 
 def job_link(job: Job, *, label: str | None = None) -> None:

@@ -51,6 +51,13 @@ class Fleet:
             table = tables.pools
             connection.execute(table.update().where(table.c.name == pool).values(capacity=capacity))
 
+    def gpu_leases(self) -> dict[str, str]:
+        """The GPUs that are given to a job: UUID -> job id."""
+        table = tables.gpu_leases
+        query = sa.select(table.c.gpu_uuid, table.c.job_id).where(table.c.released_at.is_(None))
+        with self.database.reading() as connection:
+            return {row.gpu_uuid: row.job_id for row in connection.execute(query)}
+
     def queue(self) -> list[QueueFigure]:
         """How many jobs of each pool are in each state that is not an end, and since when the oldest waits."""
         jobs = tables.jobs

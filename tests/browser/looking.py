@@ -36,6 +36,8 @@ _SETTLED = """async () => {
 def settle(page: Page) -> None:
     """Until the script has run and nothing is stale for 300 ms. To wait for a change, wait for its text instead."""
     assert page.evaluate(_SETTLED), f"{page.url} did not settle within 20 s"
+    broken = page.locator("[data-testid=stException], [data-testid=stErrorElementStack]")
+    assert not broken.count(), f"{page.url}: {broken.first.inner_text()}"
 
 
 def shoot(page: Page, name: str, folder: Path) -> list[Path]:
