@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mmrl.config.base import home
 from mmrl.errors import NotFoundError
+from mmrl.runs.disk import writing
 
 CONFIG_FILE = "config.yaml"
 OWNER_FILE = "owner"
@@ -26,6 +27,7 @@ STOP_FILE = "stop"
 _ATTEMPT = re.compile(r"attempt-([1-9]\d*)")
 _SHARD = re.compile(r"([a-z0-9][a-z0-9_-]*)-(\d{6,})\.parquet")
 _CHECKPOINT = re.compile(r"step-(\d{6,})")
+_MAX_NAME_BYTES = 160
 
 
 def attempt_dir(run_dir: Path, attempt: int) -> Path:
@@ -120,14 +122,25 @@ def _suggestion(text: str) -> str:
 
 
 def new_run_dir(name: str) -> Path:
-    """A folder under MMRL_HOME/runs that does not exist yet, named after the run and the time (UTC)."""
+    """Makes a folder under MMRL_HOME/runs, named after the run and the time (UTC), and no two callers get the same.
+
+    Raises RunFailedError where it cannot be made.
+    """
     base = home() / "runs" / f"{folder_name(name)}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     folder, number = base, 2
-    while folder.exists():
-        folder, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return folder
+    with writing(folder):
+        base.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                folder, number = base.with_name(f"{base.name}-{number}"), number + 1
+            else:
+                return folder
 
 
 def folder_name(name: str) -> str:
-    """A run's name as the name of a folder: what is no letter, digit, `.`, `-` or `_` becomes `-`."""
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+    """A run's name as the name of a folder: what is no letter, digit, `.`, `-` or `_` becomes `-`, and what is beyond
+    _MAX_NAME_BYTES is cut off: a filesystem takes 255 with what is put behind it."""
+    cut = re.sub(r"[^\w.-]+", "-", name).encode()[:_MAX_NAME_BYTES].decode(errors="ignore")
+    return cut.strip("-.") or "run"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from runs_builders import begin_run, group
 
 from mmrl.data.images import ImageStore
-from mmrl.errors import DataError, NotFoundError
-from mmrl.runs.layout import resolve_run
+from mmrl.errors import DataError, NotFoundError, RunFailedError
+from mmrl.runs.layout import new_run_dir, resolve_run
 from mmrl.runs.reader import RunReader
 from mmrl.runs.writer import RunWriter
 
@@ -147,6 +148,23 @@ def test_a_run_is_found_by_path_and_by_name(tmp_path: Path, monkeypatch: pytest.
     begin_run(tmp_path / "runs" / "digits-grpo")
     assert resolve_run("digits-grpo") == tmp_path / "runs" / "digits-grpo"
     assert resolve_run(str(tmp_path / "runs" / "digits-grpo")) == tmp_path / "runs" / "digits-grpo"
+
+
+def test_run_directories_that_are_made_in_one_second_are_each_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MMRL_HOME", str(tmp_path))
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: new_run_dir("数" * 500), range(16)))
+    assert len(set(made)) == 16
+    assert {folder for folder in made if folder.is_dir() and folder.parent == tmp_path / "runs"} == set(made)
+
+
+def test_a_place_where_no_run_directory_can_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMRL_HOME", str(tmp_path))
+    (tmp_path / "runs").symlink_to(tmp_path / "gone")
+    with pytest.raises(RunFailedError, match=f"cannot write {tmp_path}/runs/digits-"):
+        new_run_dir("digits")
 
 
 def test_an_unknown_run_brings_the_nearest_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
