@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Submit runs to workers, watch, stop and resume them.")
 
 
+_YEAR_S = 366 * 86400
+
+
 def _complete_job(incomplete: str) -> list[tuple[str, str]]:
     """Ids and names of jobs for the shell; nothing where there is no database."""
     try:
@@ -98,7 +101,9 @@ def submit(
     max_attempts: Annotated[
         int, typer.Option(min=1, help="Starts in all, where machines fail; a failed run is never started again.")
     ] = 3,
-    delay: Annotated[float, typer.Option(metavar="SECONDS", min=0, help="Start no sooner than that.")] = 0.0,
+    delay: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, max=_YEAR_S, help="Start no sooner than that.")
+    ] = 0.0,
     run_dir: Annotated[
         str | None, typer.Option(metavar="DIR", show_default=False, help="Run directory, if not one of its own.")
     ] = None,
@@ -158,7 +163,7 @@ def list_jobs(
         str,
         typer.Option(metavar="TEXT", show_default=False, help="Only jobs with that in name, id, note, tags or error."),
     ] = "",
-    limit: Annotated[int, typer.Option(min=1, help="At most so many, the newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="At most so many, the newest first.")] = 20,
     json: JsonOption = False,
 ) -> None:
     """List jobs, the newest first."""
@@ -217,7 +222,7 @@ def logs(
     tail: Annotated[int | None, typer.Option(min=0, show_default=False, help="Only so many last lines.")] = None,
 ) -> None:
     """Print what a job's run writes: progress and warnings."""
-    from mmrl.cli.job_follow import Follower, exit_code_of, print_log
+    from mmrl.cli.job_follow import Follower, exit_code_of, print_log, untold_failure
 
     with open_jobs() as jobs:
         found = jobs.get(job)
@@ -227,7 +232,8 @@ def logs(
             return
         poll_s = min(jobs.database.settings.poll_s, 1.0)
         ended = Follower(jobs, found.id, out=sys.stdout, poll_s=poll_s, stream=stream, tail=tail).run()
-    note(f"{ended.name}: {ended.state}")
+    why = untold_failure(ended)
+    note(f"{ended.name}: {ended.state}" + (f": {why}" if why else ""))
     raise typer.Exit(exit_code_of([ended]))
 
 
@@ -324,4 +330,4 @@ def _whole_path(run_dir: str) -> str:
     """Workers have another working directory."""
     from mmrl.runs.mirror import is_address
 
-    return run_dir if is_address(run_dir) else str(Path(run_dir).expanduser().absolute())
+    return run_dir if not run_dir or is_address(run_dir) else str(Path(run_dir).expanduser().absolute())

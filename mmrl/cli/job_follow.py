@@ -80,6 +80,24 @@ def print_log(job: Job, *, stream: Stream, attempt: int | None, tail: int | None
             _write(text, sys.stdout)
 
 
+def untold_failure(job: Job) -> str | None:
+    """Why a job failed, where the end of its log does not say so: it never began, or it was killed."""
+    if job.state is not JobState.FAILED or not job.error_message:
+        return None
+    first_line = job.error_message.splitlines()[0]
+    return None if first_line in _last_words(job) else job.error_message
+
+
+def _last_words(job: Job) -> str:
+    try:
+        path = log_files(job, stream="stderr")[-1]
+        with path.open("rb") as file:
+            file.seek(start_of_last_lines(path, 50))
+            return file.read().decode("utf-8", "replace")
+    except (NotFoundError, OSError, IndexError):
+        return ""
+
+
 class Follower:
     """Prints the logs of a job as they grow, over all attempts. out: where; tail: begin with so many last lines."""
 

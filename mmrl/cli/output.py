@@ -47,8 +47,10 @@ def print_table(rows: Sequence[Mapping[str, Any] | Sequence[Any]], columns: Sequ
 
 
 def note(text: str) -> None:
-    """A line for people on stderr."""
-    print(text, file=sys.stderr)
+    """A line for people on stderr. Names and messages in it come from users and runs: no terminal obeys them."""
+    from mmrl.runs.inert import inert
+
+    print(inert(text), file=sys.stderr)
 
 
 def terminal_width() -> int | None:

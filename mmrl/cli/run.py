@@ -36,6 +36,8 @@ def run(
     It is a job that this command works on: `mmrl job` lists and stops it too. Ctrl-C ends it with a checkpoint, from
     which `mmrl job resume` goes on; a second Ctrl-C ends it at once.
     """
+    from mmrl.cli.job_follow import untold_failure
+
     loaded, checkpoint = _load(config, overrides or [], begin)
     if dry_run:
         print_preflight(loaded, json=json)
@@ -44,6 +46,9 @@ def run(
     if job.state == "succeeded":
         _tell(job, json=json)
         return
+    why = untold_failure(job)
+    if why is not None:
+        note(f"error: {why}")
     if job.state != "failed":
         note(f"{job.name}: {job.state}; `mmrl job resume {job.short_id}` goes on")
     raise typer.Exit(EXIT_INTERRUPTED if is_interrupted else _exit_code(job))

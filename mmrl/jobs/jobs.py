@@ -11,6 +11,7 @@ from mmrl.errors import ConflictError
 from mmrl.jobs import tables
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
+from mmrl.jobs.field_checks import check_note, check_priority, check_tags
 from mmrl.jobs.finding import find_job
 from mmrl.jobs.index_reads import read_checkpoints
 from mmrl.jobs.job_reads import JobReads
@@ -138,11 +139,15 @@ class Jobs(JobReads):
 
     def set_priority(self, ref: str, priority: int) -> Job:
         """A higher one starts earlier; what runs is not stopped for it."""
+        check_priority(priority)
         return self._edit(ref, priority=priority)
 
     def describe(self, ref: str, *, tags: Iterable[str] | None = None, note: str | None = None) -> Job:
         """Sets tags or note; None leaves them as they are."""
-        values = {"tags": None if tags is None else sorted(set(tags)), "note": note}
+        tags = None if tags is None else sorted(set(tags))
+        check_tags(tags or ())
+        check_note(note or "")
+        values = {"tags": tags, "note": note}
         return self._edit(ref, **{name: value for name, value in values.items() if value is not None})
 
     def _ask(self, ref: str, desired: Desired) -> Job:

@@ -20,6 +20,7 @@ from mmrl.jobs.claim_statements import slots
 from mmrl.jobs.claims import claim_job
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
+from mmrl.jobs.field_checks import check_pool
 from mmrl.jobs.ids import new_id
 from mmrl.jobs.pools import ensure_pool, worker_records
 from mmrl.jobs.records import Lease, LeaseView, WorkerInfo, WorkerRecord, WorkerState
@@ -56,7 +57,8 @@ class Leases(Recovery):
         """What the last beat told of the worker; another may have set it to draining, or taken it for dead."""
 
     def register(self, info: WorkerInfo) -> str:
-        """Makes the worker known, with a new id, and active."""
+        """Makes the worker known, with a new id, and active. Raises ConfigError for a pool that cannot be."""
+        check_pool(info.pool)
         with self.database.transaction(durable=False) as connection:
             now = self.database.now(connection)
             worker_id = new_id(now)

@@ -17,6 +17,7 @@ from mmrl.jobs.config_checks import code_keys, config_hash, refuse_literal_secre
 from mmrl.jobs.data_versions import data_versions
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import ForbiddenError
+from mmrl.jobs.field_checks import check_fields
 from mmrl.jobs.ids import new_id, short_id
 from mmrl.jobs.pools import ensure_pool
 from mmrl.jobs.records import NewJob, User
@@ -33,12 +34,9 @@ def check_new_job(new: NewJob, user: User, database: Database) -> None:
     """Raises ConfigError for a job that cannot be, ForbiddenError for one that the user may not submit."""
     check_allowed(user, "submit", settings=database.settings)
     refuse_literal_secrets(new.config)
-    if not new.name or not new.kind:
-        raise ConfigError(f"a job needs a name and a kind (got name={new.name!r}, kind={new.kind!r})")
-    if new.cpus < 0 or new.gpus < 0 or (new.cpus == 0 and new.gpus == 0):
-        raise ConfigError(f"a job needs cpus or gpus (got cpus={new.cpus}, gpus={new.gpus}); give at least cpus=1")
-    if new.max_attempts < 1:
-        raise ConfigError(f"max_attempts is {new.max_attempts}; it must be at least 1")
+    check_fields(new)
+    if not new.kind:
+        raise ConfigError("a job needs a kind (got '')")
     if new.available_at is not None and new.available_at.tzinfo is None:
         raise ConfigError(f"the time {new.available_at.isoformat()} has no zone; add one, such as +00:00")
     keys = code_keys(new.config)
@@ -54,7 +52,8 @@ def check_new_job(new: NewJob, user: User, database: Database) -> None:
 def insert_job(connection: sa.Connection, database: Database, new: NewJob, owner: User) -> str:
     """Inserts the job as a draft and gives its id; that of the first one where its idempotency key has one.
 
-    Raises ConflictError for a key that another config was submitted with.
+    Raises ConflictError for a key that another config was submitted with, and for a run directory of another job that
+    has not ended.
     """
     now = database.now(connection)
     job_id = new_id(now)
@@ -98,6 +97,8 @@ def insert_job(connection: sa.Connection, database: Database, new: NewJob, owner
     once = insert.on_conflict_do_nothing(index_elements=["owner_id", "idempotency_key"])
     if connection.execute(once.returning(tables.jobs.c.id)).first() is None:
         return _earlier(connection, owner.id, new, sha256)
+    if new.run_dir is not None:
+        _refuse_shared_run_dir(connection, job_id, new.run_dir)
     if new.after:
         links = [{"job_id": job_id, "depends_on": other} for other in dict.fromkeys(new.after)]
         connection.execute(tables.job_dependencies.insert(), links)
@@ -136,6 +137,17 @@ def _open_dependencies(connection: sa.Connection, after: Sequence[str]) -> list[
             "takes its place (`mmrl job retry` makes one)"
         )
     return [job_id for job_id, state in found.items() if state is not JobState.SUCCEEDED]
+
+
+def _refuse_shared_run_dir(connection: sa.Connection, job_id: str, run_dir: str) -> None:
+    """Two jobs in one directory would each stop the other; a worker refuses it too, but hours later."""
+    table = tables.jobs
+    others = sa.select(table.c.id, table.c.state).where(
+        table.c.run_dir == run_dir, table.c.id != job_id, table.c.state.not_in([state.value for state in TERMINAL])
+    )
+    row = connection.execute(others.limit(1)).first()
+    if row is not None:
+        raise ConflictError(f"{run_dir} is the run directory of job {row.id}, which is {row.state}; give another one")
 
 
 def _earlier(connection: sa.Connection, owner_id: str, new: NewJob, sha256: str) -> str:

@@ -88,6 +88,21 @@ def test_a_script_submits_waits_exports_and_reads_json(tmp_path: Path, environme
     assert "noop.steps" in (tmp_path / "wrong").read_text()
 
 
+def test_a_job_that_could_not_begin_tells_why(tmp_path: Path, environment: dict[str, str]) -> None:
+    taken = tmp_path / "taken"
+    mmrl = [sys.executable, "-m", "mmrl"]
+    done = subprocess.run(
+        [*mmrl, "train", str(tmp_path / "noop.yaml"), "noop.steps=1", "--run-dir", str(taken)], env=environment
+    )
+    assert done.returncode == 0
+    submit = [*mmrl, "job", "submit", str(tmp_path / "noop.yaml"), "--run-dir", str(taken)]
+    job = subprocess.run(submit, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+    subprocess.run([*mmrl, "worker", "start", "--until-idle"], env=environment, capture_output=True, check=True)
+    done = subprocess.run([*mmrl, "job", "logs", "-f", job], env=environment, capture_output=True, text=True)
+    assert done.returncode == 6
+    assert f"my run/1: failed: {taken} holds attempt 1 of a run already" in done.stderr
+
+
 def start_run(tmp_path: Path, environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "mmrl", "run", str(tmp_path / "noop.yaml"), *words]
     return subprocess.Popen(
@@ -142,7 +157,7 @@ def test_a_failed_run_ends_as_the_trainer_did(
     assert process.returncode == code, err
     (job,) = jobs(environment)
     assert job["state"] == "failed"
-    assert job["error"]
+    assert err.count(job["error"]) == 1, err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 7)])

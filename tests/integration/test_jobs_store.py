@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -322,9 +324,60 @@ def test_what_cannot_be_is_refused(job_database: Database) -> None:
         ({"gpus": -1}, "a job needs cpus or gpus"),
         ({"max_attempts": 0}, "max_attempts is 0"),
         ({"available_at": datetime(2030, 1, 1)}, "has no zone"),
+        ({"name": " "}, "the name is empty"),
+        ({"name": "two\nlines"}, "one line"),
+        ({"name": "x" * 201}, "201 characters; at most 200"),
+        ({"pool": "$(id) ; gpu"}, "a pool is letters"),
+        ({"idempotency_key": ""}, "the idempotency key is empty"),
+        ({"run_dir": ""}, "the run directory is empty"),
+        ({"tags": ("a", "")}, "the tag is empty"),
+        ({"cpus": 10**10}, "cpus is 10000000000; at most"),
+        ({"max_attempts": 10**10}, "max_attempts is 10000000000; at most"),
+        ({"priority": 2**31}, "priority is 2147483648; it lies between"),
+        ({"priority": -(2**80)}, "priority is -1"),
     ):
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(ConfigError, match=re.escape(words)):
             submit(job_database, **fields)
+    assert Jobs(job_database).list() == []
+
+
+def test_a_name_may_be_of_any_script_and_a_priority_as_large_as_allowed(job_database: Database) -> None:
+    job = submit(
+        job_database, name="数字 grpo; $(x)", priority=10**9, cpus=10**6, max_attempts=10**6, pool="h200.a-b_c"
+    )
+    assert Jobs(job_database).get("数字 grpo; $(x)") == Jobs(job_database).get(job.id)
+    with pytest.raises(ConfigError, match="priority is 1000000001"):
+        Jobs(job_database).set_priority(job.id, 10**9 + 1)
+    with pytest.raises(ConfigError, match="the tag is empty"):
+        Jobs(job_database).describe(job.id, tags=[" "])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "sk-0123456789abcdef0123"},
+        {"note": "use hf_0123456789abcdef0123"},
+        {"tags": ("AKIA0123456789ABCDEF",)},
+        {"run_dir": "s3://key:very-secret@bucket/x"},
+        {"idempotency_key": "Bearer 0123456789abcdef"},
+    ],
+)
+def test_x07_a_secret_in_any_field_of_a_job_is_refused_and_not_repeated(
+    job_database: Database, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match="looks like a key or a password|a secret may not stand") as caught:
+        submit(job_database, **fields)
+    assert not re.search("0123456789|very-secret", str(caught.value))
+    assert Jobs(job_database).list() == []
+
+
+def test_two_open_jobs_never_share_a_run_directory(job_database: Database) -> None:
+    first = submit(job_database, run_dir="/runs/x", idempotency_key="k")
+    assert submit(job_database, run_dir="/runs/x", idempotency_key="k").id == first.id
+    with pytest.raises(ConflictError, match=f"/runs/x is the run directory of job {first.id}, which is queued"):
+        submit(job_database, run_dir="/runs/x")
+    Jobs(job_database).cancel(first.id)
+    assert submit(job_database, run_dir="/runs/x").run_dir == "/runs/x"
 
 
 def test_members_change_their_own_jobs_and_admins_all(job_database: Database) -> None:

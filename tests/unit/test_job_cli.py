@@ -241,6 +241,33 @@ def test_a_run_directory_of_ones_own_is_made_whole(config: Path, mmrl: Run, monk
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("submit", "CONFIG", "--priority", 10**20),
+        ("submit", "CONFIG", "--delay", "1e300"),
+        ("submit", "CONFIG", "--cpus", 10**12),
+        ("submit", "CONFIG", "--run-dir", ""),
+        ("list", "--limit", 10**30),
+    ],
+)
+def test_values_beyond_every_bound_are_wrong_use_and_no_bug(words: tuple[Any, ...], config: Path, mmrl: Run) -> None:
+    code, out, err = mmrl("job", *(config if word == "CONFIG" else word for word in words))
+    assert (code, out) == (2, "")
+    assert "bug" not in err
+    assert json.loads(mmrl("job", "list", "--json")[1]) == []
+
+
+def test_a_message_cannot_steer_the_terminal(config: Path, mmrl: Run) -> None:
+    """x06: names come from whoever submits; the reader of a list or an error is somebody else."""
+    code, _, err = mmrl("job", "show", "\x1b]0;mine\x07\u202e")
+    assert code == 3
+    submitted(mmrl, config)
+    mmrl("job", "cancel", "probe")
+    note = mmrl("job", "list", "--search", "\x1b[31m")[2]
+    assert "\x1b" not in err + note
+
+
+@pytest.mark.parametrize(
     ("words", "expected"),
     [("mmrl job sho", ["show"]), ("mmrl job show pro", ["probe"]), ("mmrl wor", ["worker"])],
 )

@@ -60,7 +60,7 @@ def outcome_of(ended: Ended, folder: RunFolder) -> Outcome:
     if code == EXIT_OK:
         return Outcome(True, False, code, None)
     was_stopped = code in _ASKED_TO_STOP
-    words = "" if was_stopped or code is None else _last_error(folder)
+    words = "" if was_stopped or code is None else _last_error(folder, code)
     message = story.failure or words or ended.reason
     error_class = _class_of(code, message, ended, story)
     if was_stopped:
@@ -104,20 +104,23 @@ def _class_of(code: int | None, message: str, ended: Ended, story: _Story) -> Er
     return "killed" if code > 128 or code in _ASKED_TO_STOP else "code"
 
 
-def _last_error(folder: RunFolder) -> str:
-    """The last `error: …` on stderr, else its last line."""
+def _last_error(folder: RunFolder, code: int) -> str:
+    """The last `error: …` on stderr, else its last line; what the shell says of a signal is told in our own words."""
     words = folder.last_words()
     errors = _ERROR_LINE.findall(words)
     lines = [line.strip() for line in words.splitlines() if line.strip()]
-    return errors[-1] if errors else (lines[-1] if lines else "")
+    last = errors[-1] if errors else (lines[-1] if lines else "")
+    is_of_shell = code > 128 and last.removesuffix(" (core dumped)") == signal.strsignal(code - 128)
+    return _how(code) if is_of_shell else last
 
 
 def _how(code: int | None) -> str:
     if code is None:
         return "it ended without a word: no exit code, and no end in its events"
     if code > 128:
-        try:
-            return f"ended by {signal.Signals(code - 128).name}"
-        except ValueError:
-            pass
+        number = code - 128
+        if number == signal.SIGKILL:
+            return "ended by SIGKILL, as the kernel ends a process when memory is short"
+        if number in set(signal.Signals):
+            return f"ended by {signal.Signals(number).name}"
     return f"exit code {code}"
