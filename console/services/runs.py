@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import ClassVar
 
 from console.services.pace import Pace, pace_of
 from mmrl.jobs.job_reads import JobReads
@@ -23,6 +24,9 @@ class RunQuery:
 
     before, after: the page of runs older, or newer, than that one. picked: chosen runs. compared: those side by side.
     """
+
+    NAMES: ClassVar = ("state", "kind", "q", "tag", "pool", "owner", "age", "before", "after", "pick", "compare")
+    """In the address."""
 
     states: tuple[JobState, ...] = ()
     kind: str | None = None
