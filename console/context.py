@@ -6,17 +6,19 @@ No page, component or service opens the database itself. Nothing of a person is 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import streamlit as st
 
+from console.services.processes import Processes
+from console.visitors import visitor
 from mmrl.config.base import home
-from mmrl.errors import NotFoundError
 from mmrl.jobs.catalogue import Catalogue
 from mmrl.jobs.database import URL_VARIABLE, Database
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.pools import Fleet
 from mmrl.jobs.records import User
-from mmrl.jobs.users import Users, local_id
+from mmrl.jobs.users import Users
 
 _CONNECTIONS = 8
 
@@ -31,12 +33,11 @@ def database() -> Database:
 
 
 def viewer() -> User:
-    """Who looks at the page, as the database knows them now. Services check this user's role at every change."""
-    users = Users(database())
-    try:
-        return users.get(local_id())
-    except NotFoundError:
-        return users.local()
+    """Who looks at the page, as the database knows them now. Services check this user's role at every change.
+
+    Raises SignInNeededError, ForbiddenError for whoever may not enter.
+    """
+    return visitor(Users(database()))
 
 
 def jobs() -> Jobs:
@@ -50,6 +51,16 @@ def fleet() -> Fleet:
 
 def catalogue() -> Catalogue:
     return Catalogue(database())
+
+
+def processes() -> Processes:
+    """mmrl's commands that run beside the console, shared by all sessions."""
+    return _start_processes(str(home().absolute()))
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def _start_processes(home_path: str) -> Processes:
+    return Processes(Path(home_path) / "console" / "processes")
 
 
 @st.cache_resource(show_spinner=False, max_entries=4, on_release=Database.close)
