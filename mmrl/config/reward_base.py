@@ -30,3 +30,8 @@ class RewardBase(ConfigModel):
     def inner(self) -> tuple[RewardBase, ...]:
         """The rewards that this one is made of."""
         return ()
+
+    @property
+    def has_open_scale(self) -> bool:
+        """Whether its values are a learned score, on whose scale no value means 'right'."""
+        return any(reward.has_open_scale for reward in self.inner)

@@ -41,6 +41,10 @@ class ModelRewardConfig(RewardBase):
     load_timeout_s: float = Field(600.0, gt=0)
     """Seconds for the model to load."""
 
+    @property
+    def has_open_scale(self) -> bool:
+        return True
+
     @field_validator("path")
     @classmethod
     def _not_blank(cls, path: str) -> str:

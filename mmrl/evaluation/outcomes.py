@@ -44,12 +44,18 @@ class PromptOutcome:
         return tuple(value for value in self.correct if value is not None)
 
 
-def deciding_part(names: Sequence[str], shaping: Sequence[str], correct: CorrectConfig) -> str | None:
+def deciding_part(
+    names: Sequence[str], correct: CorrectConfig, *, shaping: Sequence[str] = (), scores: Sequence[str] = ()
+) -> str | None:
     """The reward that says whether a response is right: the one that the config names, else the first that does not
-    only shape; None without rewards."""
+    only shape and is no learned score. Where all of them shape the first; None where there is no other than a score.
+
+    shaping, scores: those of `names` that only shape, and the learned ones.
+    """
     if correct.part is not None:
         return correct.part
-    return next((name for name in names if name not in shaping), next(iter(names), None))
+    judging = [name for name in names if name not in shaping and name not in scores]
+    return next(iter(judging or ([] if scores else names)), None)
 
 
 def outcome_of(group: ScoredGroup, *, part: str | None, at_least: float) -> PromptOutcome:

@@ -84,7 +84,9 @@ class Grading:
         results = [result for group in groups for result in group.rewards]
         names = [part.name for part in results[0].parts] if results else []
         shaping = [reward.part_name for reward in rewards if reward.shaping]
-        return cls(deciding_part(names, shaping, config.correct), config.correct.at_least)
+        scores = [reward.part_name for reward in rewards if reward.has_open_scale]
+        part = deciding_part(names, config.correct, shaping=shaping, scores=scores)
+        return cls(part, config.correct.at_least)
 
     def outcomes(self, groups: Sequence[ScoredGroup]) -> list[PromptOutcome]:
         return [outcome_of(group, part=self.part, at_least=self.at_least) for group in groups]

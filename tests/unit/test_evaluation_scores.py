@@ -7,6 +7,7 @@ import math
 import pytest
 
 from mmrl.config.evaluation import AnswerConfig, CorrectConfig
+from mmrl.config.reward import FormatRewardConfig, GateRewardConfig, ModelRewardConfig
 from mmrl.evaluation.intervals import estimate, wilson
 from mmrl.evaluation.outcomes import PromptOutcome, deciding_part, grade_of, outcome_of
 from mmrl.evaluation.scores import majority_at_k, pass_at_k
@@ -122,10 +123,18 @@ def test_what_could_not_be_graded_is_missing_and_not_wrong() -> None:
 
 
 def test_a_response_is_right_by_the_first_reward_that_does_not_only_shape() -> None:
-    assert deciding_part(["format", "math"], ["format"], CorrectConfig()) == "math"
-    assert deciding_part(["format"], ["format"], CorrectConfig()) == "format"
-    assert deciding_part(["a", "b"], [], CorrectConfig(part="b")) == "b"
-    assert deciding_part([], [], CorrectConfig()) is None
+    assert deciding_part(["format", "math"], CorrectConfig(), shaping=["format"]) == "math"
+    assert deciding_part(["format"], CorrectConfig(), shaping=["format"]) == "format"
+    assert deciding_part(["a", "b"], CorrectConfig(part="b")) == "b"
+    assert deciding_part([], CorrectConfig()) is None
+
+
+def test_a_learned_score_says_of_no_response_that_it_is_right_unless_asked() -> None:
+    assert deciding_part(["model", "math"], CorrectConfig(), scores=["model"]) == "math"
+    assert deciding_part(["model", "format"], CorrectConfig(), shaping=["format"], scores=["model"]) is None
+    assert deciding_part(["model"], CorrectConfig(part="model"), scores=["model"]) == "model"
+    gated = GateRewardConfig(condition=FormatRewardConfig(pattern="x"), reward=ModelRewardConfig(path="m"))
+    assert (gated.has_open_scale, FormatRewardConfig(pattern="x").has_open_scale) == (True, False)
 
 
 def test_a_response_votes_for_what_was_extracted_whatever_its_spaces_and_case() -> None:
