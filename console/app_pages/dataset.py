@@ -98,14 +98,14 @@ def _body(summary: DatasetSummary, versions: list[DatasetSummary], catalogued: C
 
 def _rows(summary: DatasetSummary, *, as_images: bool) -> None:
     names = [split.name for split in summary.splits]
-    chosen = names[0]
+    chosen = summary.split(None).name
     if len(names) > 1:
         sizes = {split.name: count_text(split.num_rows) for split in summary.splits}
         chosen = st.segmented_control(
             "Split",
             names,
             format_func=lambda name: f"{literal(name)} · {sizes[name]}",
-            default=names[0],
+            default=chosen,
             key="split",
             bind="query-params",
             required=True,

@@ -94,10 +94,10 @@ def _line(each: DatasetSummary) -> None:
     name, version, rows, images, size, owner, when, state = st.columns(_WIDTHS, vertical_alignment="center")
     with name:
         st.page_link("app_pages/dataset.py", label=literal(each.name), query_params={"name": each.name})
-    version.text(each.version[:8], help=f"Version {each.version}: a hash of its content")
-    rows.text(count_text(each.num_rows), text_alignment="right")
-    images.text(count_text(each.num_images), text_alignment="right")
-    size.text(bytes_text(each.num_bytes), text_alignment="right")
+    version.caption(each.version[:8])
+    rows.text(count_text(each.num_rows), width="stretch", text_alignment="right")
+    images.text(count_text(each.num_images), width="stretch", text_alignment="right")
+    size.text(bytes_text(each.num_bytes), width="stretch", text_alignment="right")
     owner.text(each.owner)
     with when:
         age(each.created_at)

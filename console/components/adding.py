@@ -19,7 +19,13 @@ def adding(uploads: Uploads, *, max_mb: int) -> None:
     with st.container(border=True, key="add_data"):
         st.markdown("**Add data**")
         way = st.segmented_control(
-            "Where it is", list(_WAYS), format_func=_WAYS.__getitem__, default="computer", key="way", required=True
+            "Where it is",
+            list(_WAYS),
+            format_func=_WAYS.__getitem__,
+            default="computer",
+            key="way",
+            required=True,
+            label_visibility="collapsed",
         )
         if way == "computer":
             _from_computer(uploads, max_mb)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import altair as alt
@@ -16,7 +16,7 @@ from console.services.checking import BadRow, Report
 from console.services.formats import count_text, number_text
 from console.theme import CHART_COLOURS
 
-ROWS_A_PAGE = 100
+ROWS_A_PAGE = 50
 _NUM_WARNINGS = 20
 _MEASURES = {
     ("prompt_characters",): "Prompt, characters",
@@ -24,6 +24,13 @@ _MEASURES = {
     ("images", "width"): "Image width, pixels",
     ("images", "height"): "Image height, pixels",
     ("answers", "characters"): "Answer, characters",
+}
+_COLUMNS: Mapping[str, Callable[[BadRow], object]] = {
+    "File": lambda row: row.file,
+    "Row": lambda row: row.row,
+    "Field": lambda row: row.field,
+    "What is wrong": lambda row: row.wrong,
+    "How to mend it": lambda row: row.mend,
 }
 _FIGURES = {"min": "Smallest", "p05": "5 %", "median": "Median", "mean": "Mean", "p95": "95 %", "max": "Largest"}
 
@@ -49,20 +56,7 @@ def bad_rows(report: Report) -> None:
     start = pager("Rows", key="bad", total=len(report.bad), size=ROWS_A_PAGE)
     shown = report.bad[start : start + ROWS_A_PAGE]
     with st.container(key="bad_rows"):
-        st.dataframe(
-            [_cells(row) for row in shown],
-            hide_index=True,
-            key=f"bad_rows_{start}",
-            column_config={
-                "row": st.column_config.NumberColumn("Row", help="Counted from 1; in a text file its line."),
-                "mend": st.column_config.TextColumn("How to mend it", width="large"),
-                "wrong": st.column_config.TextColumn("What is wrong", width="large"),
-                "file": st.column_config.TextColumn("File"),
-                "field": st.column_config.TextColumn("Field"),
-            },
-            alt=f"{len(shown)} rows that cannot be used, with what is wrong and how to mend it",
-        )
-        st.text("\n".join(_line(row) for row in shown[:3]))
+        st.table({head: [literal(cell(row)) for row in shown] for head, cell in _COLUMNS.items()})
     st.download_button(
         "All of them as CSV",
         _csv(report),
@@ -116,7 +110,7 @@ def _answers(values: Mapping[str, Any]) -> None:
         alt.Chart(alt.Data(values=rows), height=24 * len(rows) + 30)
         .mark_bar(color=CHART_COLOURS[0], aria=False)
         .encode(
-            y=alt.Y("answer:N", sort=None, title=None, axis=alt.Axis(labelLimit=200)),
+            y=alt.Y("answer:N", sort=None, title=None, axis=alt.Axis(labelLimit=200, labelOverlap=False)),
             x=alt.X("rows:Q", title="rows", axis=alt.Axis(tickMinStep=1, format=",d")),
         )
     )
@@ -132,12 +126,6 @@ def _at(values: Any, path: tuple[str, ...]) -> Mapping[str, float] | None:
 
 def _cells(row: BadRow) -> dict[str, Any]:
     return {"file": row.file, "row": row.row, "field": row.field, "wrong": row.wrong, "mend": row.mend}
-
-
-def _line(row: BadRow) -> str:
-    """For those who read the page without its table."""
-    at = f", {row.field}" if row.field else ""
-    return f"{row.file}, row {row.row}{at}: {row.wrong}. To mend it: {row.mend}."
 
 
 def _csv(report: Report) -> str:

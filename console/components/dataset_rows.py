@@ -16,21 +16,22 @@ _MAX_SHOWN = 4000
 
 def row_card(row: RowView) -> None:
     """Messages as plain text, images beside them, the answer below."""
-    with st.container(border=True, key=f"row_{row.number}"):
-        st.caption(f"Row {count_text(row.number + 1)}", help=f"Its id, by which samples name it: {row.id}")
-        pictures, words = st.columns([1, 3], gap="medium") if row.pictures else (None, st.container())
+    with st.container(border=True, key=f"row_{row.number}", gap="small"):
+        with st.container(horizontal=True, vertical_alignment="center", key=f"head_{row.number}"):
+            st.caption(f"Row {count_text(row.number + 1)}", help=f"Its id, by which samples name it: {row.id}")
+            if row.meta:
+                with st.popover("What else it holds", key=f"meta_{row.number}", type="tertiary"):
+                    st.code(_short(json.dumps(dict(row.meta), ensure_ascii=False, indent=1)), language=None)
+        pictures, words = st.columns([1, 4], gap="medium") if row.pictures else (None, st.container())
         if pictures is not None:
             with pictures:
                 for number, picture in enumerate(row.pictures, start=1):
                     picture_of(picture, caption=f"image {number}")
-        with words:
+        with words, st.container(gap="xsmall", key=f"words_{row.number}"):
             for role, text in row.turns:
                 st.caption(role)
                 st.text(_short(text) or "(no text)")
             _answer(row)
-        if row.meta:
-            with st.expander("What else the row holds", key=f"meta_{row.number}"):
-                st.code(_short(json.dumps(dict(row.meta), ensure_ascii=False, indent=1)), language=None)
 
 
 def gallery(pictures: Sequence[Picture]) -> None:

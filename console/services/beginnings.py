@@ -89,7 +89,11 @@ class Beginnings:
         settings["model"] = {**settings.get("model", {}), "path": str(found.model)}
         settings["name"] = f"{job.name}-from-{found.step}"
         return self._drafts.create(
-            yaml_text(settings), origin=f"checkpoint {found.step} of {job.name}", parent_job_id=job.id, pool=job.pool
+            yaml_text(settings),
+            origin=f"checkpoint {found.step} of {job.name}",
+            parent_job_id=job.id,
+            pool=job.pool,
+            checkpoint=str(found.checkpoint),
         )
 
     def with_data(self, names: list[str]) -> Draft:
@@ -98,14 +102,6 @@ class Beginnings:
         draft = self._drafts.create(text, origin=f"the data {', '.join(names)}")
         train: Any = names[0] if len(names) == 1 else [{"name": name, "weight": 1.0} for name in names]
         return self._drafts.set_value(draft.id, "data.train", train)
-
-
-def checkpoint_folder(jobs: Jobs, ref: str) -> Path:
-    """The folder of JOB@STEP, from which a run goes on with optimiser and place in the data."""
-    name, at, step = ref.rpartition("@")
-    found = checkpoint_at(local_folder(jobs.get(name if at else ref).run_dir), step if at else "last")
-    assert found.checkpoint is not None
-    return found.checkpoint
 
 
 def only_changed(model: ConfigModel) -> dict[str, Any]:
@@ -169,7 +165,6 @@ def _needs(data: Mapping[str, Any]) -> str:
 def _empty(kind: str) -> Template:
     title, about = GOALS[kind]
     data: dict[str, Any] = {"name": f"my-{kind.replace('_', '-')}-run", "kind": kind}
-    data |= {"model": {"path": ""}, "data": {"train": ""}}
     if kind == "rl":
         data |= {"algorithm": {"type": "grpo"}, "reward": [{"type": "exact", "weight": 1.0}]}
     return Template(f"empty-{kind}", f"Empty: {title.lower()}", about, kind, "", yaml_text(data))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from console.services.processes import Processes, Task
 from console.services.uploads import Upload, Uploads
 
 DEADLINE_S = 3600.0
+_UNPACKED = re.compile(r"/\S*mmrl-(?:unpacked|fetched)-\w+/(?:archive|fetched)")
+"""Where archives are unpacked meanwhile, of which nobody knows."""
 NO_RULE = "mend this row in the file, or keep only the good rows"
 
 
@@ -107,7 +110,7 @@ class Checking:
 
 def as_shown(text: str, upload: Upload, uploads: Uploads) -> str:
     """A message with the person's own name for the data in place of where the server keeps it."""
-    text = text.replace(upload.source, upload.shown)
+    text = _UNPACKED.sub(upload.shown, text).replace(upload.source, upload.shown)
     return text.replace(f"{uploads.folder(upload)}/files/", "").replace(str(uploads.folder(upload)), upload.shown)
 
 
@@ -127,7 +130,7 @@ def report_of(data: Mapping[str, Any], shown: str) -> Report:
 
 
 def _bad_row(error: Mapping[str, Any], shown: str) -> BadRow:
-    wrong, _, mend = str(error["message"]).partition("; ")
+    wrong, _, mend = _UNPACKED.sub(shown, str(error["message"])).partition("; ")
     file = str(error["file"])
     is_ours = file.startswith("data.") or file == "data"
     return BadRow(shown if is_ours else file, int(error["row"]), str(error["field"]), wrong, mend or NO_RULE)
@@ -138,9 +141,8 @@ def _sentence(num_rows: int, num_valid: int, bad: tuple[BadRow, ...]) -> str:
         return f"All {num_rows:,} rows can be used." if num_rows != 1 else "The one row can be used."
     if num_rows == 0:
         return f"There are no rows: {bad[0].file} {bad[0].wrong}."
-    (where, wrong), times = Counter((row.field, row.wrong) for row in bad).most_common(1)[0]
-    count = num_rows - num_valid
-    head = f"{count:,} of {num_rows:,} row{'s' if num_rows != 1 else ''} cannot be used"
-    often = "" if times == len(bad) and times == 1 else f", {times:,} times over"
-    at = f" in {where!r}" if where else ""
-    return f"{head}: {wrong}{at}{often if times > 1 else ', among others' if len(bad) > 1 else ''}."
+    head = f"{num_rows - num_valid:,} of {num_rows:,} row{'s' if num_rows != 1 else ''} cannot be used"
+    reasons = Counter(f"{row.wrong}{f' in {row.field!r}' if row.field else ''}" for row in bad)
+    if len(reasons) > 1:
+        return f"{head}, for {len(reasons):,} different reasons, which the table tells."
+    return f"{head}: {next(iter(reasons))}."

@@ -10,6 +10,7 @@ from typing import Any
 
 from console.services.processes import Processes, Task
 from mmrl.config.base import home
+from mmrl.data.layout import DEFAULT_SPLIT
 from mmrl.data.registry import DatasetInfo, DatasetRegistry
 from mmrl.data.thumbnails import thumbnail
 from mmrl.errors import DataError, MmrlError, NotFoundError
@@ -63,8 +64,9 @@ class DatasetSummary:
         return f"{self.name}:{self.version}"
 
     def split(self, name: str | None) -> Split:
-        """The split of a name; the first one where it has none of that name."""
-        return next((split for split in self.splits if split.name == name), self.splits[0])
+        """The split of a name; the training split, or the first one, where it has none of that name."""
+        named = {split.name: split for split in self.splits}
+        return named.get(name or "") or named.get(DEFAULT_SPLIT) or self.splits[0]
 
 
 @dataclass(frozen=True)

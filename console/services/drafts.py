@@ -37,7 +37,8 @@ class Draft:
     """text: the config as YAML. origin: what it began as, in words. updated_at: seconds since 1970.
 
     launch_key: the same for every click on Launch, so that one job comes of them. job_id: that job.
-    resume_checkpoint: the folder of a checkpoint whose optimiser and place in the data are taken over too.
+    checkpoint: the folder of the checkpoint that it begins with; resume_checkpoint: the same where its optimiser and
+    place in the data are taken over too.
     """
 
     id: str
@@ -48,6 +49,7 @@ class Draft:
     launch_key: str
     job_id: str | None = None
     parent_job_id: str | None = None
+    checkpoint: str | None = None
     resume_checkpoint: str | None = None
     pool: str = "default"
     priority: int = 0
@@ -143,6 +145,7 @@ class Drafts:
             draft.text,
             origin=f"a copy of {draft.name}",
             parent_job_id=draft.parent_job_id,
+            checkpoint=draft.checkpoint,
             resume_checkpoint=draft.resume_checkpoint,
             pool=draft.pool,
             priority=draft.priority,

@@ -85,6 +85,10 @@ class Launching:
         words = ["run", str(self._drafts.path(draft)), "--dry-run", "--json", *begin]
         return self._processes.start(_key(draft, "preflight"), words, deadline_s=PREFLIGHT_S, stamp=draft.stamp)
 
+    def forget_preflight(self, draft: Draft) -> None:
+        """So that it is done anew, though nothing changed: data and models may have."""
+        self._processes.stop(_key(draft, "preflight"))
+
     def preflight(self, draft: Draft) -> Task | None:
         """The last one, of this draft as it is or as it was: its stamp tells."""
         return self._processes.get(_key(draft, "preflight"))

@@ -222,8 +222,11 @@ def test_what_is_no_data_set_is_told_by_the_names_that_the_person_knows(uploads:
     assert "/uploads/" not in report.failure
 
 
-def test_the_sentence_names_the_commonest_fault() -> None:
+def test_the_sentence_names_the_one_fault_or_how_many_there_are() -> None:
     errors = [{"file": "a.jsonl", "row": row, "field": "answer", "message": "is 3; write text"} for row in (1, 2)]
     report = report_of({"rows": 9, "valid": 7, "errors": errors, "warnings": []}, "a.jsonl")
-    assert report.sentence == "2 of 9 rows cannot be used: is 3 in 'answer', 2 times over."
+    assert report.sentence == "2 of 9 rows cannot be used: is 3 in 'answer'."
     assert report.bad[0].mend == "write text"
+    errors[1] = errors[1] | {"message": "is 4"}
+    several = report_of({"rows": 9, "valid": 7, "errors": errors, "warnings": []}, "a.jsonl")
+    assert several.sentence == "2 of 9 rows cannot be used, for 2 different reasons, which the table tells."
