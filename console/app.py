@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from console.components.door import entered
 from console.components.parts import part
 
 PAGES = (
@@ -25,4 +26,5 @@ st.logo(str(_FOLDER / "logo.svg"), size="large")
 st.html(_FOLDER / "style.css")
 page = st.navigation(PAGES, position="top")
 with part("this page"):
-    page.run()
+    if entered():
+        page.run()

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from console.settings import ConsoleSettings, is_loopback
+from console.settings import ConsoleSettings, folder, is_loopback
 from console.theme import theme_options
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -23,6 +23,7 @@ def server_options(settings: ConsoleSettings, *, address: str, port: int) -> dic
         "server.enableCORS": True,
         "server.enableXsrfProtection": True,
         "server.allowedHosts": allowed_hosts(address, settings),
+        "secrets.files": [str(folder() / "secrets.toml")],
         "server.maxUploadSize": settings.max_upload_mb,
         "server.enableStaticServing": False,
         "server.enableAgentApi": False,

@@ -6,12 +6,16 @@ It ends with the process that started it, however that ends.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import signal
 import sys
 from pathlib import Path
 
+from console.access import access_at
+from console.gate import gate, gate_routes
 from console.options import server_options
+from console.passwords import load_key
 from console.settings import load_settings
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
@@ -20,11 +24,14 @@ _SCRIPT = Path(__file__).parent / "app.py"
 
 def serve(address: str, port: int) -> None:
     """Serves until SIGTERM or SIGINT. Raises ConfigError."""
+    settings = load_settings()
+    options = server_options(settings, address=address, port=port)
+    os.environ["STREAMLIT_SERVER_COOKIE_SECRET"] = hashlib.sha256(b"streamlit" + load_key()).hexdigest()
     import streamlit as st
 
-    settings = load_settings()
-    app = st.App(_SCRIPT)
-    app.run(config=server_options(settings, address=address, port=port))
+    middleware = gate(access_at(address), options["server.allowedHosts"])
+    app = st.App(_SCRIPT, middleware=middleware, routes=gate_routes())
+    app.run(config=options)
 
 
 def _end_with_parent() -> None:

@@ -26,6 +26,8 @@ class ConsoleSettings(ConfigModel):
     """Hours after which one who signed in with a password or a token is asked again."""
     admins: tuple[str, ...] = ()
     """With OIDC: e-mail addresses whose owners become admins when they first sign in."""
+    emails_are_verified: bool = False
+    """With OIDC: take the provider's word for addresses of which it does not say that they are verified."""
     new_users: Literal["refuse", "viewer", "member"] = "refuse"
     """With OIDC: the role of those who sign in and whom nobody has added; `refuse` sends them away."""
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import streamlit as st
 
 from console import context
 from console.components.once import say_once, tell_once
-from console.components.parts import empty_state, no_worker, part
+from console.components.parts import attempted, empty_state, no_worker, part
 from console.components.runs import waiting_job
 from console.components.text import age, job_link, literal
 from console.services.accounts import is_admin
 from console.services.formats import count_text
 from console.services.machines import ClusterView, Machine, cluster_view, drain, set_capacity
-from mmrl.errors import MmrlError
 from mmrl.jobs.records import Pool
 from mmrl.jobs.users import Users
 
@@ -165,11 +162,11 @@ def _asks(label: str, *, key: str, about: str, subject: str | bool = True) -> No
 def _confirm_drain(worker_id: str) -> None:
     st.write("It takes nothing new and ends when its runs have ended, or handed over if it was started so.")
     st.text(f"Worker {worker_id}")
-    if st.button("Drain", type="primary", key="confirm_drain") and _done(
-        lambda: drain(context.fleet(), context.viewer(), worker_id)
-    ):
-        say_once("The worker drains; it learns so at its next beat.")
-        st.rerun()
+    if st.button("Drain", type="primary", key="confirm_drain"):
+        with attempted():
+            drain(context.fleet(), context.viewer(), worker_id)
+            say_once("The worker drains; it learns so at its next beat.")
+            st.rerun()
 
 
 @st.dialog("Most jobs at once")
@@ -186,21 +183,11 @@ def _choose_capacity() -> None:
         placeholder="no limit",
         help="Empty for no limit.",
     )
-    if st.button("Save", type="primary", key="confirm_capacity") and _done(
-        lambda: set_capacity(context.fleet(), context.viewer(), pool, limit)
-    ):
-        say_once("The new limit holds from now on.")
-        st.rerun()
-
-
-def _done(action: Callable[[], None]) -> bool:
-    """False, and why, where it could not be done."""
-    try:
-        action()
-    except MmrlError as error:
-        st.text(str(error))
-        return False
-    return True
+    if st.button("Save", type="primary", key="confirm_capacity"):
+        with attempted():
+            set_capacity(context.fleet(), context.viewer(), pool, limit)
+            say_once("The new limit holds from now on.")
+            st.rerun()
 
 
 st.title("Cluster")

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import streamlit as st
 
+from console.sessions import SignInNeededError
 from mmrl.errors import MmrlError
 from mmrl.jobs.errors import DatabaseUnavailableError
 
@@ -19,12 +20,29 @@ def part(what: str) -> Iterator[None]:
     """
     try:
         yield
+    except SignInNeededError as error:
+        sign_in_again(str(error))
     except DatabaseUnavailableError:
         problem(f"The job database does not answer, so {what} cannot be shown. Runs go on; try again in a moment.")
     except MmrlError as error:
         problem(f"Cannot show {what}: {error}")
     except OSError as error:
         problem(f"Cannot show {what}: {error.filename or 'a file'}: {error.strerror or error}")
+
+
+@contextmanager
+def attempted() -> Iterator[None]:
+    """Around one change that somebody asked for: why it was refused is told where they asked."""
+    try:
+        yield
+    except MmrlError as error:
+        problem(str(error))
+
+
+def sign_in_again(why: str) -> None:
+    with st.container(border=True):
+        st.text(f"{why[:1].upper()}{why[1:]}.")
+        st.html('<a href="/" target="_self">Sign in</a>')
 
 
 def problem(text: str) -> None:

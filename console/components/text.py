@@ -12,6 +12,9 @@ from console.services.formats import age_text, exact_text
 from mmrl.jobs.records import Job
 
 _MARKUP = re.compile(r"([!-/:-@\[-`{-~])")
+_ADDRESS = re.compile(r"(@|https?:|www)(?=\S)", re.IGNORECASE)
+_JOINER = "\u2060"
+"""Unseen, and no line breaks there: what stands around it is no address to Markdown."""
 _STATE_COLOURS = {
     "running": "blue",
     "starting": "blue",
@@ -25,11 +28,11 @@ _STATE_COLOURS = {
 
 
 def literal(text: object) -> str:
-    """A text for labels, which Streamlit reads as Markdown: every mark of it escaped, on one line.
+    """A text for labels, which Streamlit reads as Markdown: every mark of it escaped, no address a link, on one line.
 
     For whole texts `st.text` and `st.code` need no escaping.
     """
-    return _MARKUP.sub(r"\\\1", " ".join(str(text).split()))
+    return _MARKUP.sub(r"\\\1", _ADDRESS.sub(rf"\1{_JOINER}", " ".join(str(text).split())))
 
 
 def state_badge(state: str) -> None:

@@ -6,6 +6,7 @@ worker of this machine, goes on with them.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from console.passwords import PASSWORD_VARIABLE
 from mmrl.errors import ConfigError, ConflictError, MmrlError
 from mmrl.jobs.database import Database
 
@@ -42,7 +44,7 @@ class ConsoleProcesses:
         self._num_signals = 0
         self._server = _Child("the console", [sys.executable, "-m", "console.server", address, str(port)], say)
         worker = [sys.executable, "-m", "mmrl", "worker", "start", "--drain", "handover"]
-        self._worker = _Child("the worker", worker, say)
+        self._worker = _Child("the worker", worker, say, without=(PASSWORD_VARIABLE,))
 
     def run(self, *, on_ready: Callable[[str], None]) -> None:
         """Until SIGTERM or Ctrl-C. on_ready: told the address once it answers.
@@ -115,10 +117,12 @@ class ConsoleProcesses:
 class _Child:
     """A process of a session of its own, so that a Ctrl-C reaches it through its parent only."""
 
-    def __init__(self, name: str, words: list[str], say: Say) -> None:
+    def __init__(self, name: str, words: list[str], say: Say, *, without: tuple[str, ...] = ()) -> None:
+        """without: variables of the environment that it does not get."""
         self.name = name
         self._words = words
         self._say = say
+        self._environment = {name: value for name, value in os.environ.items() if name not in without}
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts: list[float] = []
 
@@ -131,7 +135,9 @@ class _Child:
 
     def start(self) -> None:
         nothing = subprocess.DEVNULL
-        self._process = subprocess.Popen(self._words, stdin=nothing, stdout=nothing, start_new_session=True)
+        self._process = subprocess.Popen(
+            self._words, stdin=nothing, stdout=nothing, start_new_session=True, env=self._environment
+        )
 
     def restart_if_ended(self) -> None:
         """Starts it again where it ended by itself. Raises MmrlError where that happens too often."""

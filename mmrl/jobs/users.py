@@ -113,23 +113,42 @@ class Users:
     def authenticate(self, text: str) -> User:
         """The user that a token speaks for, with its scopes. Raises ForbiddenError, which does not tell why: unknown,
         expired, revoked, or of a disabled user."""
-        table, users = tables.api_tokens, tables.users
+        token_id = self.token_id(text)
+        if token_id is None:
+            raise ForbiddenError("this token is not valid; ask for a new one")
+        return self.of_token(token_id)
+
+    def token_id(self, text: str) -> str | None:
+        """The id of a token that is valid now; None for any other text. It counts as a use of the token."""
+        table = tables.api_tokens
         with self.database.transaction() as connection:
-            query = (
-                sa.select(table.c.id, table.c.user_id, table.c.scopes)
-                .join_from(table, users, users.c.id == table.c.user_id)
-                .where(
-                    table.c.sha256 == _hash(text),
-                    table.c.revoked_at.is_(None),
-                    sa.or_(table.c.expires_at.is_(None), table.c.expires_at > NOW),
-                    users.c.disabled_at.is_(None),
-                )
-            )
-            row = connection.execute(query).first()
+            row = _valid(connection, table.c.sha256 == _hash(text))
             if row is None:
-                raise ForbiddenError("this token is not valid; ask for a new one")
+                return None
             connection.execute(table.update().where(table.c.id == row.id).values(last_used_at=NOW))
+            return str(row.id)
+
+    def of_token(self, token_id: str) -> User:
+        """The user that a token speaks for, by the token's id. Raises ForbiddenError once it is not valid any more."""
+        with self.database.reading() as connection:
+            row = _valid(connection, tables.api_tokens.c.id == token_id)
+            if row is None:
+                raise ForbiddenError("this token is not valid any more; ask for a new one")
             return _read(connection, row.user_id, scopes=frozenset(row.scopes))
+
+    def bind_oidc(self, user_id: str, issuer: str, subject: str) -> User:
+        """Gives a user who was added by address the subject that they sign in as. Raises ConflictError for a subject
+        that is another user, and for a user who has one."""
+        table = tables.users
+        with self.database.transaction() as connection:
+            free = table.update().where(table.c.id == user_id, table.c.oidc_sub.is_(None))
+            try:
+                done = connection.execute(free.values(oidc_iss=issuer, oidc_sub=subject)).rowcount
+            except sa.exc.IntegrityError as error:
+                raise ConflictError(f"{subject!r} of {issuer!r} is another user already") from error
+            if not done:
+                raise ConflictError(f"user {user_id} signs in as somebody already")
+            return _read(connection, user_id)
 
     def _change(self, user_id: str, **values: Any) -> User:
         table = tables.users
@@ -155,6 +174,22 @@ def local_id() -> str:
 
 def read_user(connection: sa.Connection, user_id: str) -> User:
     return _read(connection, user_id)
+
+
+def _valid(connection: sa.Connection, is_it: sa.ColumnElement[bool]) -> Any:
+    """The row of the token if it is neither revoked nor expired, and its user not disabled."""
+    table, users = tables.api_tokens, tables.users
+    query = (
+        sa.select(table.c.id, table.c.user_id, table.c.scopes)
+        .join_from(table, users, users.c.id == table.c.user_id)
+        .where(
+            is_it,
+            table.c.revoked_at.is_(None),
+            sa.or_(table.c.expires_at.is_(None), table.c.expires_at > NOW),
+            users.c.disabled_at.is_(None),
+        )
+    )
+    return connection.execute(query).first()
 
 
 def _account() -> str:

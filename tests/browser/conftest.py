@@ -51,11 +51,11 @@ def start_console(tmp_path: Path) -> Iterator[Callable[..., tuple[ConsoleProcess
 @pytest.fixture
 def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
     """`open_page(console, path)`: a page of a new browser of its own. What goes wrong in it fails the test: an error in
-    its script, or a request to another machine."""
+    its script, or a request to another machine. settles: not for pages that are none of Streamlit's."""
     problems: list[str] = []
     with ExitStack() as stack:
 
-        def start(console: ConsoleProcess, path: str = "/", **options: Any) -> Page:
+        def start(console: ConsoleProcess, path: str = "/", *, settles: bool = True, **options: Any) -> Page:
             context = browser.new_context(
                 base_url=console.url, viewport={"width": 1280, "height": 800}, color_scheme="light", **options
             )
@@ -65,7 +65,8 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
             page.on("pageerror", lambda error: problems.append(f"script: {error}"))
             page.on("request", lambda request: problems.extend(_foreign(request.url)))
             page.goto(path)
-            settle(page)
+            if settles:
+                settle(page)
             return page
 
         yield start
