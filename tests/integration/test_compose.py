@@ -25,7 +25,12 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
-SECRETS = {"POSTGRES_PASSWORD": "pg-secret-1", "RAY_AUTH_TOKEN": "ray-secret-2" * 4, "GRAFANA_PASSWORD": "g-secret-3"}
+SECRETS = {
+    "POSTGRES_PASSWORD": "pg-secret-1",
+    "RAY_AUTH_TOKEN": "ray-secret-2" * 4,
+    "GRAFANA_PASSWORD": "g-secret-3",
+    "CONSOLE_PASSWORD": "console-secret-4",
+}
 VARIABLE = re.compile(r"\$\{(\w+)(?::([-?])([^}]*))?\}")
 
 
@@ -111,7 +116,7 @@ class Machine:
             "--metrics-export-port=8090": f"--metrics-export-port={self.ports['ray_metrics']}",
             "--port=9100": f"--port={self.ports['worker']}",
             "localhost:9100": f"127.0.0.1:{self.ports['worker']}",
-            "--server.port=8501": f"--server.port={self.ports['console']}",
+            "--port=8501": f"--port={self.ports['console']}",
             "localhost:8501": f"127.0.0.1:{self.ports['console']}",
             "0.0.0.0": "127.0.0.1",
             "/var/lib/mmrl": str(home),
@@ -248,6 +253,7 @@ def test_the_services_start_in_order_and_a_job_goes_through_them(
             found = json.loads(machine.cli("job", "show", job, "--json"))
             assert (found["state"], found["step"], found["attempts"][0]["backend"]) == ("succeeded", 3, "ray")
             machine.wait_until_healthy("console", console)
+            assert "Password or access token" in get(f"http://127.0.0.1:{machine.ports['console']}/sign-in")
             waiting = machine.cli("job", "submit", str(tmp_path / "noop.yaml"), "--pool", "elsewhere").strip()
             assert len(waiting) == 36
             metrics = get(f"http://127.0.0.1:{machine.ports['worker']}/metrics")
