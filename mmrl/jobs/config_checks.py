@@ -27,8 +27,15 @@ def code_keys(config: Mapping[str, Any]) -> list[str]:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """SHA-256 of the config in one form: the order of keys makes no difference."""
-    return hashlib.sha256(canonical(config).encode("utf-8")).hexdigest()
+    """SHA-256 of the config in one form: the order of keys makes no difference.
+
+    Raises ConfigError for text that is no Unicode, which no file and no database takes.
+    """
+    try:
+        data = canonical(config).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"the config holds half of a surrogate pair ({error}); write the character itself") from error
+    return hashlib.sha256(data).hexdigest()
 
 
 def _leaves(value: Any, key: str = "", name: str = "") -> Iterator[tuple[str, str, Any]]:

@@ -17,6 +17,7 @@ from mmrl.jobs.retry import Failure, retry_delay
 from mmrl.jobs.rows import ATTEMPT_COLUMNS, JOB_COLUMNS, read_jobs, to_attempt
 from mmrl.jobs.states import HELD, Desired, JobState
 from mmrl.jobs.transitions import Guard, change_state, lock_job
+from mmrl.runs.inert import inert
 
 _HELD = [state.value for state in HELD]
 _DUTIES = tables.duties
@@ -173,7 +174,7 @@ class Recovery(RunIndex):
         )
         told: dict[str, Any] = {
             "error_class": failure.error_class,
-            "error_message": failure.message,
+            "error_message": inert(failure.message),
             "exit_code": failure.exit_code,
         }
         values: dict[str, Any] = dict(told)

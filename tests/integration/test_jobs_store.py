@@ -324,6 +324,7 @@ def test_what_cannot_be_is_refused(job_database: Database) -> None:
         ({"gpus": -1}, "a job needs cpus or gpus"),
         ({"max_attempts": 0}, "max_attempts is 0"),
         ({"available_at": datetime(2030, 1, 1)}, "has no zone"),
+        ({"config": {"noop": {"failure": "\ud800"}}}, "half of a surrogate pair"),
         ({"name": " "}, "the name is empty"),
         ({"name": "two\nlines"}, "one line"),
         ({"name": "x" * 201}, "201 characters; at most 200"),
@@ -365,7 +366,7 @@ def test_a_name_may_be_of_any_script_and_a_priority_as_large_as_allowed(job_data
 def test_x07_a_secret_in_any_field_of_a_job_is_refused_and_not_repeated(
     job_database: Database, fields: dict[str, Any]
 ) -> None:
-    with pytest.raises(ConfigError, match="looks like a key or a password|a secret may not stand") as caught:
+    with pytest.raises(ConfigError, match=r"looks like a key or a password|a secret may not stand") as caught:
         submit(job_database, **fields)
     assert not re.search("0123456789|very-secret", str(caught.value))
     assert Jobs(job_database).list() == []

@@ -191,6 +191,36 @@ def test_a_run_that_fails_by_itself_is_not_started_again(job_site: Site) -> None
 
 
 @pytest.mark.slow
+@BOTH
+def test_what_a_run_says_and_measures_in_bytes_that_no_database_takes_ends_it_all_the_same(site: Site) -> None:
+    """NUL is refused by PostgreSQL, half a surrogate pair by both."""
+    job = site.submit_held(at=2, steps=3, fail_at_step=3, failure="before\0after")
+    worker = site.worker("--until-idle")
+    site.wait_for_step(job, 1)
+    with (Path(job.run_dir) / "attempt-1" / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 1, "reward/\\u0000\\ud800": 0.5}\n')
+    with (Path(job.run_dir) / "attempt-1" / "events.jsonl").open("a") as file:
+        file.write('{"kind": "warning", "message": "\\u0000\\ud800"}\n')
+    site.open_gate()
+    done = site.wait(job, JobState.FAILED)
+    assert done.error_message == "before\\x00after"
+    assert site.jobs.metrics(job.id, ["reward/\\x00\\ud800"])["reward/\\x00\\ud800"][0].value == 0.5
+    assert "warning" in [event.cause for event in site.jobs.events(job.id)]
+    assert worker.wait(timeout=30) == 0
+
+
+def test_a_job_that_cannot_be_started_takes_no_worker_with_it(job_site: Site) -> None:
+    """Its run directory is no path at all; it came into the database past every check."""
+    job = job_site.submit(job={"max_attempts": 2})
+    with job_site.database.transaction() as connection:
+        connection.execute(tables.jobs.update().where(tables.jobs.c.id == job.id).values(run_dir="/no\0path"))
+    good = job_site.submit(steps=1)
+    worker = job_site.worker("--until-idle")
+    assert "embedded null byte" in (job_site.wait(job, JobState.FAILED).error_message or "")
+    job_site.wait(good, JobState.SUCCEEDED)
+    assert worker.wait(timeout=30) == 0
+
+
 def test_memory_that_runs_out_twice_is_no_accident(job_site: Site) -> None:
     job = job_site.submit(steps=2, fail_at_step=1, exit_code=6, failure="CUDA out of memory: tried to allocate 2 GiB")
     job_site.worker("--until-idle")

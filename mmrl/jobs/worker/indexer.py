@@ -22,6 +22,7 @@ from mmrl.jobs.worker import compaction
 from mmrl.jobs.worker.run_folder import RunFolder
 from mmrl.jobs.worker.tail import Lines, read_lines
 from mmrl.runs import layout
+from mmrl.runs.inert import inert
 
 MAX_BYTES = 2_000_000
 """Most that one look reads of one file; a run that has run ahead takes several."""
@@ -202,7 +203,7 @@ def _metric_rows(lines: Lines) -> tuple[tuple[int, str, float | None], ...]:
         step = line.get("step")
         if isinstance(step, int):
             rows += [
-                (step, key, float(value) if isinstance(value, int | float) else None)
+                (step, inert(key, one_line=True), float(value) if isinstance(value, int | float) else None)
                 for key, value in line.items()
                 if key not in ("step", "time") and (value is None or isinstance(value, int | float))
             ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable, Mapping
 
 from mmrl.errors import MmrlError, RunFailedError
+from mmrl.jobs.errors import DatabaseUnavailableError
 from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.leases import Leases
 from mmrl.jobs.records import Lease
@@ -48,12 +50,15 @@ def start_job(
         say(f"{lease.job.name}: attempt {lease.attempt} started, output in {folder.logs_dir}")
     except LaunchFault as fault:
         failure = Failure("launch", str(fault), retryable=fault.is_infrastructure)
-    except Unreachable as error:
+    except (Unreachable, DatabaseUnavailableError) as error:
         failure = Failure("launch", str(error))
     except RunFailedError as error:
         failure = Failure("storage", str(error))
     except MmrlError as error:
         failure = Failure("config", str(error))
+    except Exception as error:  # a job that nobody can start may not take its workers with it
+        say(f"{lease.job.name}: {traceback.format_exc()}")
+        failure = Failure("launch", f"{type(error).__name__}: {error}")
     return Supervised(
         lease,
         folder,

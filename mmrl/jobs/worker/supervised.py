@@ -50,7 +50,8 @@ class Supervised:
     """handle: None where nothing of the attempt can be running. ended: how it ended, once it has.
 
     outcome: what became of it; set from the beginning where it could not even be started. say: is told what a person at
-    the worker wants to know.
+    the worker wants to know. fault: the last error that nothing here foresees; it is told once, and tried again after
+    `rests_until` on the monotonic clock.
     """
 
     lease: Lease
@@ -65,6 +66,8 @@ class Supervised:
     stop: Stop | None = None
     is_done: bool = False
     end_state: JobState | None = None
+    fault: str = ""
+    rests_until: float = 0.0
     _ended_at: float = 0.0
     outcome: Outcome | None = field(default=None, repr=False)
     _is_noted: bool = False

@@ -149,7 +149,8 @@ class Worker:
         for view in self._beats.take().values():
             self._apply(view)
         for run in self.runs:
-            self._guarded(run, run.step)
+            if time.monotonic() >= run.rests_until:
+                self._guarded(run, run.step)
             if run.is_done:
                 self._forget(run)
         self._unowned = [run for run in self._unowned if not run.kill_unowned()]
@@ -203,8 +204,11 @@ class Worker:
             self._ask_again(run)
         except DatabaseUnavailableError as error:
             self._note_outage(error)
-        except Exception:
-            self._say(f"{run.lease.job.name}: {traceback.format_exc()}")
+        except Exception as error:
+            run.rests_until = time.monotonic() + self._settings.poll_s
+            if repr(error) != run.fault:
+                self._say(f"{run.lease.job.name}: {traceback.format_exc()}")
+            run.fault = repr(error)
 
     def _ask_again(self, run: Supervised) -> None:
         """A write was refused: how the job stands is asked at once and not at the next beat."""
