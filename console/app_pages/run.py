@@ -22,6 +22,7 @@ from mmrl.errors import NotFoundError
 from mmrl.jobs.records import Job
 
 _EVERY_S = 2
+_PARTS_EVERY_S = 3
 _TABS = ("Curves", "Log", "History", "Checkpoints", "Samples", "Config", "Lineage", "Hardware")
 _LIVE = frozenset({"Curves", "History", "Checkpoints", "Samples", "Hardware"})
 """Tabs that are drawn anew while the run goes on; the log does that by itself."""
@@ -41,12 +42,14 @@ def page() -> None:
         empty_state("There is no such run", "Its address may be cut short, or it may be of another database.")
         st.page_link("app_pages/runs.py", label="Runs")
         return
-    run_head.title(head)
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        run_head.title(head)
+        run_head.notes(head, context.jobs().choices().tags)
+    run_head.note(head)
     show_told()
     open_asked()
     every = None if head.job.is_terminal else _EVERY_S
     st.fragment(_status, run_every=every)(head.job.id, head.state)
-    run_head.notes(head, context.jobs().choices().tags)
     _tab(head)
 
 
@@ -68,7 +71,7 @@ def _tab(head: RunHead) -> None:
     st.segmented_control("Part", _TABS, key="run-tab", on_change=_tab_changed, label_visibility="collapsed")
     tab = st.session_state["run-tab"] or _TABS[0]
     is_live = tab in _LIVE and not head.job.is_terminal
-    st.fragment(_show, run_every=_EVERY_S if is_live else None)(tab, head.job.id, may_act=head.may_act)
+    st.fragment(_show, run_every=_PARTS_EVERY_S if is_live else None)(tab, head.job.id, may_act=head.may_act)
 
 
 def _show(tab: str, job_id: str, *, may_act: bool) -> None:

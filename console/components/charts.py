@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import altair as alt
@@ -16,7 +17,7 @@ from console.theme import CHART_COLOURS
 from mmrl.jobs.records import Job
 
 _HEIGHT = 190
-_FEW = 40
+_FEW = 12
 _AXES: Mapping[Axis, str] = {"step": "step", "time": "hours of running"}
 
 
@@ -32,46 +33,67 @@ def colour_of(place: int) -> str:
 def metric_card(key: str, curves: Sequence[Curve], runs: Sequence[Job], *, axis: Axis, smoothing: float) -> None:
     """A metric with what it means, where it stands, and its curves. runs: all that the page draws, for colours."""
     words = words_of(key)
-    with st.container(border=True, key=f"chart-{_plain(key)}"):
+    places = {job.id: place for place, job in enumerate(runs)}
+    rows = [row for curve in curves for row in _rows(curve, places[curve.job.id])]
+    with st.container(border=True, key=f"chart-{_plain(key)}", gap="xsmall"):
         st.markdown(f"**{literal(key)}**", help=literal(words.sentence))
         if len(runs) == 1:
             last = curves[0].last
             unit = "" if words.unit in ("", "share") else f" {words.unit}"
             told = "no value yet" if last is None else f"{number_text(last.value)}{unit} at step {last.step}"
             st.caption(literal(told))
-        st.altair_chart(
-            _chart(curves, runs, axis=axis, smoothing=smoothing, unit=words.unit),
+        st.vega_lite_chart(
+            spec={
+                **_spec(axis, bool(smoothing), _is_band(curves), words.unit, len(runs) > 1),
+                "data": {"values": rows},
+            },
             key=f"curve-{_plain(key)}",
             alt=_text_of(key, curves),
         )
 
 
-def _chart(curves: Sequence[Curve], runs: Sequence[Job], *, axis: Axis, smoothing: float, unit: str) -> Any:
-    places = {job.id: place for place, job in enumerate(runs)}
-    rows = [row for curve in curves for row in _rows(curve, places[curve.job.id])]
-    base = alt.Chart(alt.Data(values=rows)).encode(
-        x=alt.X("x:Q", title=_AXES[axis], axis=alt.Axis(tickMinStep=1 if axis == "step" else 0)),
+def _is_band(curves: Sequence[Curve]) -> bool:
+    return any(curve.is_thinned for curve in curves)
+
+
+@cache
+def _spec(axis: Axis, is_smooth: bool, is_band: bool, unit: str, is_several: bool) -> dict[str, Any]:
+    """The chart without its data. Altair takes a hundred times longer to make it than to be given other values."""
+    base = alt.Chart(alt.Data(values=[])).encode(
+        x=alt.X("x:Q", title=_AXES[axis], axis=_x_axis(axis)),
         color=alt.Color("colour:N", scale=None, legend=None),
         detail="run:N",
         order="x:Q",
     )
-    y = alt.Y("smooth:Q", title=unit or None, scale=alt.Scale(zero=False))
+
+    def y_of(field: str) -> alt.Y:
+        """The same for all layers, which share the axis."""
+        axis_of_y = alt.Axis(format=",.4~g", tickCount=4)
+        return alt.Y(f"{field}:Q", title=unit or None, scale=alt.Scale(zero=False), axis=axis_of_y)
+
     tooltip = [
-        *([alt.Tooltip("run:N")] if len(runs) > 1 else []),
+        *([alt.Tooltip("run:N")] if is_several else []),
         alt.Tooltip("step:Q"),
         alt.Tooltip("value:Q", format=".5g"),
-        *([alt.Tooltip("smooth:Q", format=".5g", title="smoothed")] if smoothing else []),
+        *([alt.Tooltip("smooth:Q", format=".5g", title="smoothed")] if is_smooth else []),
     ]
     layers: list[Any] = []
-    if any(curve.is_thinned for curve in curves) and not smoothing:
-        layers.append(base.mark_area(opacity=0.18, invalid="break-paths-filter-domains").encode(y="low:Q", y2="high:Q"))
-    if smoothing:
-        layers.append(base.mark_line(opacity=0.25, strokeWidth=1).encode(y="value:Q"))
+    if is_band and not is_smooth:
+        layers.append(
+            base.mark_area(opacity=0.18, invalid="break-paths-filter-domains").encode(y=y_of("low"), y2="high:Q")
+        )
+    if is_smooth:
+        layers.append(base.mark_line(opacity=0.25, strokeWidth=1).encode(y=y_of("value")))
     dash = alt.StrokeDash("dash:N", scale=alt.Scale(domain=[0, 1], range=[[1, 0], [5, 3]]), legend=None)
-    layers.append(base.mark_line(strokeWidth=1.8).encode(y=y, strokeDash=dash, tooltip=tooltip))
+    layers.append(base.mark_line(strokeWidth=1.8).encode(y=y_of("smooth"), strokeDash=dash, tooltip=tooltip))
     points = base.transform_filter("datum.is_marked").mark_point(size=22, filled=True)
-    layers.append(points.encode(y=y, tooltip=tooltip))
-    return alt.layer(*layers).properties(height=_HEIGHT)
+    layers.append(points.encode(y=y_of("smooth"), tooltip=tooltip))
+    made: dict[str, Any] = alt.layer(*layers).properties(height=_HEIGHT).to_dict()
+    return {name: value for name, value in made.items() if name not in ("data", "datasets", "config")}
+
+
+def _x_axis(axis: Axis) -> alt.Axis:
+    return alt.Axis(format=",d", tickMinStep=1) if axis == "step" else alt.Axis(format="~g")
 
 
 def _rows(curve: Curve, place: int) -> list[dict[str, Any]]:

@@ -71,6 +71,10 @@ def show_told() -> None:
                 st.page_link("app_pages/run.py", label=label, query_params={"id": done.other.id})
 
 
+def _act(asked: Asked) -> None:
+    tell(act_on_all(context.jobs(), asked.action, asked.ids))
+
+
 def _dialog(asked: Asked) -> None:
     label = LABELS[asked.action]
     what = "this run" if len(asked.ids) == 1 else f"these {len(asked.ids)} runs"
@@ -91,8 +95,7 @@ def _dialog(asked: Asked) -> None:
         with st.container(horizontal=True, horizontal_alignment="right"):
             if st.button("Leave as it is", key="asked-no"):
                 st.rerun()
-            if st.button(f"{label} {what}", key="asked-yes", type="primary"):
-                tell(act_on_all(jobs, asked.action, asked.ids))
+            if st.button(f"{label} {what}", key="asked-yes", type="primary", on_click=_act, args=(asked,)):
                 st.rerun()
 
     confirm()

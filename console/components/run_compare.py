@@ -16,7 +16,7 @@ from console.components.run_curves import curves
 from console.components.text import job_link, state_badge
 from console.services.comparing import config_differences, final_metrics
 from console.services.formats import number_text
-from console.services.metric_words import words_of
+from console.services.metric_words import in_groups, words_of
 from console.services.runs import state_word
 from mmrl.errors import MmrlError
 from mmrl.jobs.records import Job
@@ -99,9 +99,10 @@ def _finals(runs: Sequence[Job]) -> None:
     if not rows:
         st.text("None of them has metrics.")
         return
+    ordered = [key for group in in_groups(list(rows)).values() for key in group]
     frame = pd.DataFrame(
-        [[key, words_of(key).sentence, *(_final(each) for each in values)] for key, values in rows.items()],
-        columns=["metric", "meaning", *(run_label(job) for job in runs)],
+        [[key, *(_final(each) for each in rows[key]), words_of(key).sentence] for key in ordered],
+        columns=["metric", *(run_label(job) for job in runs), "meaning"],
     )
     columns = {
         "meaning": st.column_config.TextColumn(width="medium"),

@@ -28,7 +28,7 @@ def filters(choices: JobChoices) -> None:
             key="filter-q",
             placeholder="name, id, note, tag or error",
             on_change=_changed,
-            width=230,
+            width=215,
         )
         st.multiselect(
             "State",
@@ -36,14 +36,14 @@ def filters(choices: JobChoices) -> None:
             key="filter-state",
             on_change=_changed,
             format_func=str,
-            width=230,
+            width=190,
             placeholder="any",
         )
         _one_of("Kind", "filter-kind", choices.kinds, query.kind)
         if choices.tags or query.tags:
             tags = sorted({*choices.tags, *query.tags})
-            st.multiselect("Tags", tags, key="filter-tag", on_change=_changed, width=200, placeholder="any")
-        _one_of("Age", "filter-age", tuple(AGES_S), query.age, names=_AGES)
+            st.multiselect("Tags", tags, key="filter-tag", on_change=_changed, width=160, placeholder="any")
+        _one_of("Age", "filter-age", tuple(AGES_S), query.age, names=_AGES, width=165)
         if len(choices.pools) > 1 or query.pool:
             _one_of("Pool", "filter-pool", choices.pools, query.pool)
         if len(choices.owners) > 1 or query.owner:
@@ -51,7 +51,13 @@ def filters(choices: JobChoices) -> None:
 
 
 def _one_of(
-    label: str, key: str, options: tuple[str, ...], chosen: str | None, *, names: dict[str, str] | None = None
+    label: str,
+    key: str,
+    options: tuple[str, ...],
+    chosen: str | None,
+    *,
+    names: dict[str, str] | None = None,
+    width: int = 120,
 ) -> None:
     """A choice of one or any; what the address names is among the options though no run has it."""
     known = options if chosen is None or chosen in options else (*options, chosen)
@@ -62,7 +68,7 @@ def _one_of(
         on_change=_changed,
         placeholder="any",
         format_func=lambda word: (names or {}).get(word, word),
-        width=150,
+        width=width,
     )
 
 

@@ -13,7 +13,7 @@ from console.services.run_detail import RunHead
 
 
 def title(head: RunHead) -> None:
-    st.title(literal(head.job.name), anchor=False)
+    st.title(literal(head.job.name), anchor=False, width="content")
 
 
 def status(head: RunHead) -> None:
@@ -28,9 +28,10 @@ def status(head: RunHead) -> None:
         )
     _progress(head)
     if head.why:
-        with st.container(border=True, key="run-why"):
+        with st.container(border=True, key="run-why", gap="xsmall"):
             label = {"queued": "Why it waits", "lost": "What happened"}.get(head.state, "Why it ended")
-            st.caption(label if job.error_class is None else literal(f"{label} ({job.error_class})"))
+            kind = job.error_class if job.error_message else None
+            st.caption(literal(f"{label} ({kind.replace('_', ' ')})" if kind else label))
             st.text(head.why)
 
 
@@ -61,12 +62,15 @@ def actions(head: RunHead) -> None:
 
 def notes(head: RunHead, known_tags: tuple[str, ...]) -> None:
     job = head.job
-    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="run-notes"):
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="run-notes", width="content"):
         show_tags(job)
         if head.may_act:
             edit_notes(job, known_tags)
-    if job.note:
-        st.text(job.note)
+
+
+def note(head: RunHead) -> None:
+    if head.job.note:
+        st.text(head.job.note)
 
 
 def _since(head: RunHead) -> str:

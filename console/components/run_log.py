@@ -15,6 +15,7 @@ from mmrl.runs.logs import LogFile, LogPiece
 
 _HEIGHT = 480
 _EVERY_S = 2
+_MANY_LINES = 20
 
 
 def log(job: Job) -> None:
@@ -24,7 +25,6 @@ def log(job: Job) -> None:
             empty_state("No log yet", "The run has not started. What it writes appears here as it comes.")
             return
         file = _choose(files)
-        _search_box()
         needle = words().get("find", "")
         if needle:
             _found(file, needle)
@@ -41,20 +41,19 @@ def _choose(files: list[LogFile]) -> LogFile:
     attempts = list(dict.fromkeys(each.attempt for each in files))
     names = [each.name for each in files if each.attempt == file.attempt]
     st.session_state["log-attempt"], st.session_state["log-file"] = file.attempt, file.name
+    st.session_state["log-find"] = given.get("find", "")
     with st.container(horizontal=True, vertical_alignment="bottom", key="log-choice"):
-        st.selectbox("Attempt", attempts, key="log-attempt", on_change=_other_attempt, width=120)
-        st.selectbox("File", names, key="log-file", on_change=_other_file, width=260)
+        st.selectbox("Attempt", attempts, key="log-attempt", on_change=_other_attempt, width=110)
+        st.selectbox("File", names, key="log-file", on_change=_other_file, width=240)
+        st.text_input(
+            "Search",
+            key="log-find",
+            placeholder="text in a line",
+            help="Lines that hold it, from the end backwards; capitals do not matter.",
+            on_change=lambda: change(find=st.session_state["log-find"].strip(), end=None),
+            width=320,
+        )
     return file
-
-
-def _search_box() -> None:
-    st.session_state["log-find"] = words().get("find", "")
-    st.text_input(
-        "Search",
-        key="log-find",
-        placeholder="text in a line; from the end backwards",
-        on_change=lambda: change(find=st.session_state["log-find"].strip(), end=None),
-    )
 
 
 def _tail(job_id: str, attempt: int, name: str, end: int | None) -> None:
@@ -75,7 +74,8 @@ def _tail(job_id: str, attempt: int, name: str, end: int | None) -> None:
 
 def _show(piece: LogPiece) -> None:
     text = logs.shown(piece.text)
-    with st.container(height=_HEIGHT, key="log-text", autoscroll=True):
+    is_long = text.count("\n") > _MANY_LINES or len(text) > _MANY_LINES * 100
+    with st.container(height=_HEIGHT if is_long else "content", key="log-text", border=False, autoscroll=is_long):
         st.code(text or "(nothing is written here yet)", language=None, wrap_lines=True)
 
 

@@ -45,14 +45,16 @@ def _nothing(query: RunQuery) -> None:
 def _head(page: RunsPage) -> None:
     with st.container(key="runs-head"):
         for column, text in zip(
-            st.columns(_WIDTHS, vertical_alignment="center"), ("", "Run", "State", "Progress", "Owner"), strict=True
+            st.columns(_WIDTHS, vertical_alignment="center"),
+            ("", "Run", "State", "Progress", "Owner and age"),
+            strict=True,
         ):
             column.caption(text or "​")
 
 
 def _line(line: RunLine, page: RunsPage, query: RunQuery) -> None:
     job = line.job
-    with st.container(key=f"run-{job.id}", gap="xsmall"):
+    with st.container(key=f"runrow-{job.id}", gap="xsmall"):
         pick, name, state, progress, owner = st.columns(_WIDTHS, vertical_alignment="center")
         with pick:
             key = f"pick-{job.id}"
@@ -69,7 +71,7 @@ def _line(line: RunLine, page: RunsPage, query: RunQuery) -> None:
             words = [job.kind, job.short_id, *(f"#{tag}" for tag in job.tags)]
             st.caption(literal(" · ".join(words)))
             if line.why:
-                st.text(_cut(line.why))
+                st.caption(literal(_cut(line.why)))
         with state:
             state_badge(line.state)
         with progress:
@@ -81,7 +83,6 @@ def _line(line: RunLine, page: RunsPage, query: RunQuery) -> None:
 def _progress(line: RunLine) -> None:
     job, pace = line.job, line.pace
     if not job.total_steps:
-        st.caption("–")
         return
     told = [f"{count_text(job.step)} of {count_text(job.total_steps)}"]
     told += [f"{duration_text(pace.left_s)} left"] if pace.left_s is not None else []
