@@ -16,10 +16,11 @@ import pytest
 from console_process import ConsoleProcess, console_process
 from homes import Home, build_home
 from looking import THEMES, faults, looking, settle, shoot
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 _WAIT_MS = 20_000
+expect.set_options(timeout=_WAIT_MS)
 
 
 @pytest.fixture(scope="session")

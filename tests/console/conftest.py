@@ -53,10 +53,11 @@ def run_page(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     def run(path: str, home: Home, **query: str) -> AppTest:
         enter(home, monkeypatch)
         test = AppTest.from_file(str(APP), default_timeout=_PAGE_S)
-        test.query_params.update(query)
         name = Path(path).stem
         if name != "home":
+            test.run()  # Streamlit names its page only after a first run
             test.switch_page(f"app_pages/{name}.py")
+        test.query_params.update(query)
         return test.run()
 
     return run
