@@ -15,7 +15,7 @@ from mmrl.jobs.field_checks import check_note, check_priority, check_tags
 from mmrl.jobs.finding import find_job
 from mmrl.jobs.index_reads import read_checkpoints
 from mmrl.jobs.job_reads import JobReads
-from mmrl.jobs.lineage import active_child, copy_of, revive_dependents
+from mmrl.jobs.lineage import active_child, checkpoint_address, copy_of, revive_dependents, runs_url_of
 from mmrl.jobs.records import Job, NewJob, User
 from mmrl.jobs.roles import check_allowed
 from mmrl.jobs.searching import JobFilter, search_jobs
@@ -125,7 +125,7 @@ class Jobs(JobReads):
             if job.state not in (JobState.FAILED, JobState.CANCELLED):
                 raise ConflictError(f"job {job.id} cannot be resumed: it is {job.state}; {_HINTS[job.state]}")
             found = read_checkpoints(connection, job.id)
-            checkpoint = found[-1].uri if found else job.resume_checkpoint
+            checkpoint = checkpoint_address(job, found[-1].uri) if found else job.resume_checkpoint
             return self._child(connection, job, actor, checkpoint, idempotency_key)
 
     def retry(self, ref: str, *, idempotency_key: str | None = None) -> Job:
@@ -179,7 +179,7 @@ class Jobs(JobReads):
             new = copy_of(job, parent_job_id=job.id, resume_checkpoint=checkpoint, idempotency_key=key)
             owner = read_user(connection, job.owner_id)
             check_new_job(new, replace(owner, scopes=actor.scopes), self.database)
-            child = insert_job(connection, self.database, new, owner)
+            child = insert_job(connection, self.database, new, owner, runs_url=runs_url_of(job))
             enqueue(connection, self.database, child, actor=_by(actor))
             revive_dependents(connection, self.database, {job.id: child}, actor=_by(actor))
         return self._read(connection, child)

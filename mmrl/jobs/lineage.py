@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -13,6 +14,7 @@ from mmrl.jobs.rows import JOB_COLUMNS, read_jobs
 from mmrl.jobs.states import TERMINAL, JobState
 from mmrl.jobs.submitting import enqueue, insert_job
 from mmrl.jobs.users import read_user
+from mmrl.runs.mirror import is_address
 
 
 def ancestors_of(connection: sa.Connection, job_id: str) -> list[str]:
@@ -70,6 +72,16 @@ def copy_of(
     )
 
 
+def runs_url_of(job: Job) -> str | None:
+    """The address under which a child's run directory lies beside its parent's; None where that is no address."""
+    return job.run_dir.rstrip("/").rpartition("/")[0] if is_address(job.run_dir) else None
+
+
+def checkpoint_address(job: Job, path: str) -> str:
+    """Where any machine finds a checkpoint of the job, which its worker knows by the path on its own disk."""
+    return f"{job.run_dir.rstrip('/')}/checkpoints/{Path(path).name}" if is_address(job.run_dir) else path
+
+
 def revive_dependents(
     connection: sa.Connection, database: Database, replaced: Mapping[str, str], *, actor: str
 ) -> None:
@@ -86,7 +98,8 @@ def revive_dependents(
             continue
         after = tuple(new.get(other, other) for other in job.after)
         copy = copy_of(job, parent_job_id=job.id, resume_checkpoint=job.resume_checkpoint, after=after)
-        child = insert_job(connection, database, copy, read_user(connection, job.owner_id))
+        owner = read_user(connection, job.owner_id)
+        child = insert_job(connection, database, copy, owner, runs_url=runs_url_of(job))
         enqueue(connection, database, child, actor=actor)
         revive_dependents(connection, database, new | {job.id: child}, actor=actor)
         new[job.id] = child

@@ -49,8 +49,12 @@ def check_new_job(new: NewJob, user: User, database: Database) -> None:
             ) from error
 
 
-def insert_job(connection: sa.Connection, database: Database, new: NewJob, owner: User) -> str:
+def insert_job(
+    connection: sa.Connection, database: Database, new: NewJob, owner: User, *, runs_url: str | None = None
+) -> str:
     """Inserts the job as a draft and gives its id; that of the first one where its idempotency key has one.
+
+    runs_url: where its run directory lies, in place of MMRL_RUNS_URL.
 
     Raises ConflictError for a key that another config was submitted with, and for a run directory of another job that
     has not ended.
@@ -87,7 +91,7 @@ def insert_job(connection: sa.Connection, database: Database, new: NewJob, owner
         "parent_job_id": new.parent_job_id,
         "resume_checkpoint": new.resume_checkpoint,
         "step": 0,
-        "run_dir": new.run_dir or default_run_dir(new.name, job_id),
+        "run_dir": new.run_dir or default_run_dir(new.name, job_id, runs_url=runs_url),
         "tags": list(new.tags),
         "note": new.note,
         "created_at": now,
@@ -110,10 +114,10 @@ def enqueue(connection: sa.Connection, database: Database, job_id: str, *, actor
     return change_state(connection, job_id, JobState.QUEUED, cause="submit", actor=actor)
 
 
-def default_run_dir(name: str, job_id: str) -> str:
-    """Under MMRL_RUNS_URL if that is set, else under `home()/runs`."""
+def default_run_dir(name: str, job_id: str, *, runs_url: str | None = None) -> str:
+    """Under runs_url, or MMRL_RUNS_URL if that is set, else under `home()/runs`."""
     folder = f"{folder_name(name)}-{short_id(job_id)}"
-    base = os.environ.get(RUNS_URL_VARIABLE)
+    base = runs_url or os.environ.get(RUNS_URL_VARIABLE)
     return f"{base.rstrip('/')}/{folder}" if base else str(home().absolute() / "runs" / folder)
 
 

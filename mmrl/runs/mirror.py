@@ -49,6 +49,22 @@ def local_folder(run_dir: Path | str) -> Path:
     return home() / "mirrors" / f"{layout.folder_name(PurePosixPath(address).name)}-{digest}"
 
 
+def local_checkpoint(where: Path | str) -> Path:
+    """The folder of a checkpoint on this machine: a folder as it is; `<address of a run>/checkpoints/step-000040` is
+    taken from the store, unless it lies whole in the run's local folder.
+
+    Raises ConfigError for another address, RunFailedError if the store does not answer.
+    """
+    if not is_address(where):
+        return Path(where)
+    address, _, step = str(where).rstrip("/").rpartition("/checkpoints/")
+    if not address or layout.parse_checkpoint_name(step) is None:
+        raise ConfigError(f"{redact(str(where))} is no checkpoint; give ADDRESS-OF-A-RUN/checkpoints/step-000040")
+    mirror = Mirror(local_folder(address), address)
+    mirror.pull_checkpoint(step)
+    return layout.checkpoints_dir(mirror.folder) / step
+
+
 @contextmanager
 def mirrored(run_dir: Path | str, *, every_s: float, say: Say) -> Iterator[Path]:
     """The local folder of a run; for an address it is brought up to date first, and mirrored until the end.
@@ -104,6 +120,13 @@ class Mirror:
         """
         try:
             self._pull()
+        except OSError as error:
+            raise RunFailedError(f"{redact(self.address)} cannot be read: {_reason(error)}") from error
+
+    def pull_checkpoint(self, step: str) -> None:
+        """One checkpoint and nothing else, if the store has it whole. step: the name of its folder."""
+        try:
+            self._pull_checkpoint(step)
         except OSError as error:
             raise RunFailedError(f"{redact(self.address)} cannot be read: {_reason(error)}") from error
 

@@ -12,7 +12,7 @@ import torch
 from mmrl.config import RunConfig, dump_yaml
 from mmrl.data.images import ImageStore
 from mmrl.runs.layout import new_run_dir
-from mmrl.runs.mirror import mirrored
+from mmrl.runs.mirror import local_checkpoint, mirrored
 from mmrl.runs.ownership import AttemptClaim
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.stopping import StopRequest
@@ -66,7 +66,11 @@ def _train(
     data = load_data(config)
     check_data(config, data)
     text = dump_yaml(config)
-    named = None if str(resume) in ("auto", "never") else named_checkpoint(Path(resume), folder, config_yaml=text)
+    named = (
+        None
+        if str(resume) in ("auto", "never")
+        else named_checkpoint(local_checkpoint(resume), folder, config_yaml=text)
+    )
     writer = RunWriter.create(
         folder, config_yaml=text, resume=str(resume) != "never", record=config.record, claim=claim
     )

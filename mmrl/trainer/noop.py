@@ -19,7 +19,7 @@ from mmrl.config.dump import dump_yaml
 from mmrl.config.noop import NoopConfig, NoopSettings
 from mmrl.errors import EXIT_RUN_FAILED, ConflictError, RunFailedError
 from mmrl.runs import layout
-from mmrl.runs.mirror import mirrored
+from mmrl.runs.mirror import local_checkpoint, mirrored
 from mmrl.runs.ownership import AttemptClaim
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.reader import RunReader
@@ -72,8 +72,9 @@ def noop_value(seed: int, step: int) -> float:
 def _first_step(run_dir: Path, resume: str | Path) -> int:
     """The step after the newest whole checkpoint, or after that which `resume` names."""
     if str(resume) not in ("auto", "never"):
-        step = layout.parse_checkpoint_name(Path(resume).name)
-        if step is None or find_fault(Path(resume)) is not None:
+        checkpoint = local_checkpoint(resume)
+        step = layout.parse_checkpoint_name(checkpoint.name)
+        if step is None or find_fault(checkpoint) is not None:
             raise ConflictError(f"--resume: {resume} is no whole checkpoint")
         if not RunReader(run_dir).checkpoints():
             return step + 1

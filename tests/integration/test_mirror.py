@@ -17,7 +17,7 @@ from runs_builders import begin_run, group, sample, store_image
 import mmrl.runs.mirror_store as mirror_store
 from mmrl.errors import ConfigError, ConflictError, DataError, RunFailedError
 from mmrl.runs.layout import checkpoint_dir, checkpoints_dir
-from mmrl.runs.mirror import Mirror, local_folder, mirrored
+from mmrl.runs.mirror import Mirror, local_checkpoint, local_folder, mirrored
 from mmrl.runs.reader import RunReader
 from mmrl.runs.writer import RunWriter
 from mmrl.trainer.checkpoint_folder import find_fault, seal
@@ -263,6 +263,25 @@ def test_an_address_that_cannot_be_used_is_refused(address: str, words: str, mac
     with pytest.raises(ConfigError, match=words) as caught, mirrored(address, every_s=60, say=no_word):
         pass
     assert "hunter22" not in str(caught.value)
+
+
+def test_a_checkpoint_of_another_run_is_taken_from_its_store_alone(address: str, machine: object) -> None:
+    with mirrored(address, every_s=60, say=no_word) as folder:
+        writer = begin_run(folder)
+        step_of(writer, 2)
+        save(writer, 2)
+        save(writer, 4)
+    machine("b")  # type: ignore[operator]
+    found = local_checkpoint(f"{address}/checkpoints/step-000004")
+    assert found == checkpoint_dir(local_folder(address), 4)
+    assert find_fault(found) is None
+    assert [path.name for path in local_folder(address).iterdir()] == ["checkpoints"]
+    assert not checkpoint_dir(local_folder(address), 2).exists()
+    assert local_checkpoint(f"{address}/checkpoints/step-000006").exists() is False
+    assert local_checkpoint(folder / "checkpoints") == folder / "checkpoints"
+    for wrong in (address, f"{address}/checkpoints/../../x"):
+        with pytest.raises(ConfigError, match="is no checkpoint"):
+            local_checkpoint(wrong)
 
 
 def test_images_of_samples_come_over(machine: object, tmp_path: Path, image_store: object) -> None:

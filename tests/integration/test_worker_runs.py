@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -79,6 +80,29 @@ def test_a_stronger_wish_is_heard_at_once_while_a_run_is_stopping(first: str, th
     getattr(site.jobs, then)(job.id)
     site.wait(job, JobState.CANCELLED, timeout_s=15)
     assert site.trainer(job) == []
+
+
+def test_a_child_of_a_run_in_a_store_goes_on_from_there_on_a_machine_that_never_saw_it(
+    site: Site, tmp_path: Path
+) -> None:
+    job = site.submit_held(at=5, steps=9, mirror_every_s=0.1, job={"run_dir": f"file://{tmp_path}/store/parent"})
+    first = site.worker(MMRL_HOME=str(tmp_path / "first"))
+    site.until(lambda: site.jobs.get(job.id).step >= 4)
+    site.jobs.cancel(job.id)
+    site.wait(job, JobState.CANCELLED)
+    site.stop_workers()
+    assert first.returncode == 0
+    shutil.rmtree(tmp_path / "first")
+    site.open_gate()
+    child = site.add(site.jobs.resume(job.id))
+    [checkpoint] = site.jobs.checkpoints(job.id)
+    assert child.resume_checkpoint == f"{job.run_dir}/checkpoints/step-{checkpoint.step:06d}"
+    assert child.run_dir == f"file://{tmp_path}/store/probe-{child.short_id}"
+    site.worker(MMRL_HOME=str(tmp_path / "second"))
+    site.wait(child, JobState.SUCCEEDED)
+    points = site.jobs.metrics(child.id, ["noop/value"])["noop/value"]
+    assert [point.step for point in points] == list(range(checkpoint.step + 1, 10))
+    assert list((tmp_path / "store" / f"probe-{child.short_id}").glob("attempt-1/metrics.jsonl*"))
 
 
 def test_a_job_that_is_handed_over_loses_nothing(site: Site) -> None:
