@@ -93,8 +93,8 @@ def check_is_the_run_in_one_process(run_dir: Path, inline: Path) -> None:
 
 
 def layouts() -> list[object]:
-    """The one without vllm and with nothing in shards is for `make test-all`."""
-    return [pytest.param(name, marks=pytest.mark.slow if name == "separate-hf" else ()) for name in LAYOUTS]
+    """Those that sample with hf, which the tests of the others' parts cover, are for `make test-all`."""
+    return [pytest.param(name, marks=pytest.mark.slow if name.endswith("-hf") else ()) for name in LAYOUTS]
 
 
 @pytest.mark.ray
@@ -122,7 +122,10 @@ def test_a_run_goes_on_with_another_number_of_ranks_and_back(home: Path, model: 
 
 
 @pytest.mark.ray
-def test_critic_and_reference_are_those_of_one_process(home: Path, model: Path):
+@pytest.mark.parametrize(
+    "placement", [MAIN, pytest.param(REFERENCE_APART, marks=pytest.mark.slow)], ids=["together", "apart"]
+)
+def test_critic_and_reference_are_those_of_one_process(placement: dict, home: Path, model: Path):
     """PPO with a KL term: the critic on the actor's ranks, the reference once with them and once in its own pool."""
     more = {
         "algorithm": {"type": "ppo", "group_size": 2, "kl": {"coef": 0.05}},
@@ -130,13 +133,12 @@ def test_critic_and_reference_are_those_of_one_process(home: Path, model: Path):
         "reward": [{"type": "length", "max_tokens": 16}],
     }
     alone = run(config(model, **more), home / "runs" / "ppo").run_dir
-    for name, placement in (("ppo-ranks", MAIN), ("ppo-apart", REFERENCE_APART)):
-        result = run(config(model, placement=placement, **more), home / "runs" / name)
-        check_is_the_run_in_one_process(result.run_dir, alone)
-        for mine, theirs in zip(values_of(result.run_dir), values_of(alone), strict=True):
-            for name in ("critic/loss", "critic/grad_norm", "actor/kl"):
-                check_equal(mine, theirs, name, rel=2e-3)
-            check_equal(mine, theirs, "critic/flops", rel=0.1)
+    result = run(config(model, placement=placement, **more), home / "runs" / f"ppo-{len(placement['pools'])}")
+    check_is_the_run_in_one_process(result.run_dir, alone)
+    for mine, theirs in zip(values_of(result.run_dir), values_of(alone), strict=True):
+        for name in ("critic/loss", "critic/grad_norm", "actor/kl"):
+            check_equal(mine, theirs, name, rel=2e-3)
+        check_equal(mine, theirs, "critic/flops", rel=0.1)
 
 
 NO_ROOM = """
