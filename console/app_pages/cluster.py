@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from console import context
+from console.components.asking import answered, ask, asked
 from console.components.once import say_once, tell_once
 from console.components.parts import attempted, empty_state, no_worker, part
 from console.components.runs import waiting_job
@@ -66,8 +67,8 @@ def _machine(machine: Machine, view: ClusterView, *, may_change: bool) -> None:
                 about = [f"pool {worker.pool}", f"process {worker.pid}", worker.version]
                 st.caption(literal(" · ".join(text for text in about if text)), width="content")
                 age(worker.heartbeat_at, now=view.now, before="heard of")
-            if may_change and machine.condition == "active":
-                _asks("Drain", key=f"drain_{worker.id}", about=_DRAIN, subject=worker.id)
+            if may_change and machine.condition == "active" and st.button("Drain", key=f"drain_{worker.id}"):
+                ask(_DRAIN, worker.id)
         gpus = f" · {_share(machine.num_busy_gpus, len(worker.gpus))} GPUs in use" if worker.gpus else " · no GPU"
         st.text(f"{_share(machine.used_cpus, worker.cpus)} CPU slots in use{gpus}")
         if machine.condition == "silent":
@@ -99,8 +100,8 @@ def _pools(view: ClusterView, *, may_change: bool) -> None:
         return
     with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
         st.subheader("Pools", help="A job names a pool; workers take the jobs of theirs.", width="content")
-        if may_change:
-            _asks("Limit jobs at once", key="limit", about=_CAPACITY)
+        if may_change and st.button("Limit jobs at once", key="limit"):
+            ask(_CAPACITY)
     columns = {
         "Pool": st.column_config.TextColumn(width="medium"),
         "Jobs held": st.column_config.NumberColumn(help="Starting, running or stopping."),
@@ -151,14 +152,7 @@ def _share(used: int, total: int) -> str:
     return f"{count_text(used)} of {count_text(total)}"
 
 
-def _asks(label: str, *, key: str, about: str, subject: str | bool = True) -> None:
-    """A button that opens a dialog. The whole page opens it: one of a live part would go with the part's next look."""
-    if st.button(label, key=key):
-        st.session_state[about] = subject
-        st.rerun()
-
-
-@st.dialog("Drain this worker?")
+@st.dialog("Drain this worker?", on_dismiss=answered(_DRAIN))
 def _confirm_drain(worker_id: str) -> None:
     st.write("It takes nothing new and ends when its runs have ended, or handed over if it was started so.")
     st.text(f"Worker {worker_id}")
@@ -166,10 +160,11 @@ def _confirm_drain(worker_id: str) -> None:
         with attempted():
             drain(context.fleet(), context.viewer(), worker_id)
             say_once("The worker drains; it learns so at its next beat.")
+            answered(_DRAIN)()
             st.rerun()
 
 
-@st.dialog("Most jobs at once")
+@st.dialog("Most jobs at once", on_dismiss=answered(_CAPACITY))
 def _choose_capacity() -> None:
     st.write("A pool then holds no more jobs than that, whatever its workers could. What runs is not stopped.")
     pools = {pool.name: pool.capacity for pool in context.fleet().pools()}
@@ -187,13 +182,14 @@ def _choose_capacity() -> None:
         with attempted():
             set_capacity(context.fleet(), context.viewer(), pool, limit)
             say_once("The new limit holds from now on.")
+            answered(_CAPACITY)()
             st.rerun()
 
 
 st.title("Cluster")
 tell_once()
-if _DRAIN in st.session_state:
-    _confirm_drain(st.session_state.pop(_DRAIN))
-elif st.session_state.pop(_CAPACITY, None):
+if asked(_DRAIN):
+    _confirm_drain(asked(_DRAIN))
+elif asked(_CAPACITY):
     _choose_capacity()
 show()

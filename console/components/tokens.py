@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from console import context
+from console.components.asking import answered, ask, asked
 from console.components.once import say_once
 from console.components.parts import attempted
 from console.components.text import age, literal
@@ -58,8 +59,8 @@ def new_token(users: Users, actor: User, owner: User) -> None:
 
 def revoke_if_asked() -> None:
     """Opens the dialog that was asked for. Called by the page itself, before its parts."""
-    if _REVOKE in st.session_state:
-        _confirm_revoke(*st.session_state.pop(_REVOKE))
+    if asked(_REVOKE):
+        _confirm_revoke(*asked(_REVOKE))
 
 
 def _token(token: ApiToken, owner: User) -> None:
@@ -76,11 +77,10 @@ def _token(token: ApiToken, owner: User) -> None:
             else:
                 age(token.last_used_at, before="used")
         if st.button("Revoke", key=f"revoke_{token.id}"):
-            st.session_state[_REVOKE] = (owner.id, token.id, token.name)
-            st.rerun()
+            ask(_REVOKE, (owner.id, token.id, token.name))
 
 
-@st.dialog("Revoke this token?")
+@st.dialog("Revoke this token?", on_dismiss=answered(_REVOKE))
 def _confirm_revoke(owner_id: str, token_id: str, name: str) -> None:
     st.text(f"{name}: whatever uses it is refused from now on. That cannot be undone.")
     if st.button("Revoke", type="primary", key="confirm_revoke"):
@@ -88,4 +88,5 @@ def _confirm_revoke(owner_id: str, token_id: str, name: str) -> None:
             users = Users(context.database())
             accounts.revoke_token(users, context.viewer(), owner_id=owner_id, token_id=token_id)
             say_once("The token is revoked.")
+            answered(_REVOKE)()
             st.rerun()

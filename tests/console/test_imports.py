@@ -1,0 +1,30 @@
+"""What the console's process never loads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "transformers", "ray", "vllm")
+
+
+def loaded(code: str, names: tuple[str, ...]) -> str:
+    words = f"import sys\n{code}\nprint([name for name in {names!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", words], cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+def imports(folder: str) -> str:
+    modules = [f"console.{folder}.{path.stem}" for path in sorted((ROOT / "console" / folder).glob("[a-z]*.py"))]
+    assert len(modules) > 3
+    return "import " + ", ".join(modules)
+
+
+def test_services_import_neither_streamlit_nor_torch() -> None:
+    assert loaded(imports("services"), ("streamlit", *HEAVY)) == "[]"
+
+
+def test_no_component_brings_torch_along() -> None:
+    assert loaded(f"{imports('components')}, console.context, console.gate, console.server", HEAVY) == "[]"
