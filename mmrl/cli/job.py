@@ -16,6 +16,8 @@ from mmrl.cli.output import JsonOption, note, print_json
 
 if TYPE_CHECKING:
     from mmrl.cli.job_follow import Stream
+    from mmrl.errors import ConflictError
+    from mmrl.jobs.errors import ForbiddenError
     from mmrl.jobs.jobs import Jobs
     from mmrl.jobs.records import Job
 
@@ -25,7 +27,7 @@ app = typer.Typer(no_args_is_help=True, help="Submit runs to workers, watch, sto
 _YEAR_S = 366 * 86400
 
 
-def _complete_job(incomplete: str) -> list[tuple[str, str]]:
+def complete_job(incomplete: str) -> list[tuple[str, str]]:
     """Ids and names of jobs for the shell; nothing where there is no database."""
     try:
         with open_jobs() as jobs:
@@ -37,24 +39,35 @@ def _complete_job(incomplete: str) -> list[tuple[str, str]]:
     return [pair for pair in words if pair[0].startswith(incomplete)]
 
 
+def _complete_state(incomplete: str) -> list[str]:
+    from mmrl.jobs.states import JobState
+
+    return [state.value for state in JobState if state.value.startswith(incomplete)]
+
+
 JobArgument = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
         help="Id, the end of one, or name (the newest).",
-        autocompletion=_complete_job,
+        autocompletion=complete_job,
         show_default=False,
     ),
 ]
 JobsArgument = Annotated[
     list[str],
-    typer.Argument(metavar="JOB...", help="Ids or names.", autocompletion=_complete_job, show_default=False),
+    typer.Argument(metavar="JOB...", help="Ids or names.", autocompletion=complete_job, show_default=False),
 ]
 PoolOption = Annotated[str, typer.Option(metavar="POOL", help="The pool whose workers may take it.")]
 PriorityOption = Annotated[int, typer.Option(metavar="N", help="Higher goes first; equal ones by age.")]
 AfterOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="JOB", show_default=False, help="Start only once that job has succeeded; may be repeated."),
+    typer.Option(
+        metavar="JOB",
+        show_default=False,
+        help="Start only once that job has succeeded; may be repeated.",
+        autocompletion=complete_job,
+    ),
 ]
 KeyOption = Annotated[
     str | None,
@@ -152,7 +165,10 @@ def submit(
 @app.command("list")
 def list_jobs(
     state: Annotated[
-        list[str] | None, typer.Option(show_default=False, help="Only jobs in that state; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            show_default=False, help="Only jobs in that state; may be repeated.", autocompletion=_complete_state
+        ),
     ] = None,
     kind: Annotated[str | None, typer.Option(show_default=False, help="Only jobs of that kind.")] = None,
     pool: Annotated[str | None, typer.Option(show_default=False, help="Only jobs of that pool.")] = None,
@@ -183,7 +199,7 @@ def list_jobs(
     if json:
         print_json([job_row(job) for job in found])
     else:
-        print_jobs(found)
+        print_jobs(found, is_filtered=bool(states or kind or pool or tag or search))
 
 
 @app.command()
@@ -229,6 +245,8 @@ def logs(
         stream: Stream = "stdout" if stdout else "stderr"
         if not follow:
             print_log(found, stream=stream, attempt=attempt, tail=tail)
+            if found.attempt == 0:
+                note(f"{found.name}: {found.state}, and never started; `mmrl job show {found.short_id}` tells why")
             return
         poll_s = min(jobs.database.settings.poll_s, 1.0)
         ended = Follower(jobs, found.id, out=sys.stdout, poll_s=poll_s, stream=stream, tail=tail).run()
@@ -295,19 +313,40 @@ def wait(
 
 
 def _change(refs: list[str], change: Callable[[Jobs, Job], Job], *, json: bool) -> None:
-    """Applies a change to each job; all are looked up before the first is changed."""
+    """Applies a change to each job; all are looked up before the first is changed. Raises the last refusal."""
     from mmrl.cli.job_text import job_row, state_text
 
     with open_jobs() as jobs:
         found = [jobs.get(ref) for ref in refs]
-        changed = [change(jobs, each) for each in found]
+        changed, refused = _changed_each(found, lambda each: change(jobs, each))
     if json:
-        print_json([job_row(each) for each in changed])
-        return
-    for before, after in zip(found, changed, strict=True):
-        is_child = after.id != before.id
-        note(f"{before.name} {before.short_id}: " + (f"child job {after.id}" if is_child else state_text(after)))
-        print(after.id)
+        print_json([job_row(after) for _, after in changed])
+    else:
+        for before, after in changed:
+            is_child = after.id != before.id
+            note(f"{before.name} {before.short_id}: " + (f"child job {after.id}" if is_child else state_text(after)))
+            print(after.id)
+    for error in refused[:-1]:
+        note(f"error: {error}")
+    if refused:
+        raise refused[-1]
+
+
+def _changed_each(
+    found: list[Job], change: Callable[[Job], Job]
+) -> tuple[list[tuple[Job, Job]], list[ConflictError | ForbiddenError]]:
+    """Each job as it was and as it is, and why others stay as they are: one that has ended keeps none from changing."""
+    from mmrl.errors import ConflictError
+    from mmrl.jobs.errors import ForbiddenError
+
+    changed: list[tuple[Job, Job]] = []
+    refused: list[ConflictError | ForbiddenError] = []
+    for before in found:
+        try:
+            changed.append((before, change(before)))
+        except (ConflictError, ForbiddenError) as error:
+            refused.append(error)
+    return changed, refused
 
 
 def _preflight(loaded: Any, *, json: bool) -> None:

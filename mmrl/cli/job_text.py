@@ -92,9 +92,9 @@ def event_row(event: JobEvent) -> dict[str, Any]:
     }
 
 
-def print_jobs(jobs: Sequence[Job]) -> None:
+def print_jobs(jobs: Sequence[Job], *, is_filtered: bool = False) -> None:
     if not jobs:
-        note("no jobs; `mmrl job submit CONFIG` makes one")
+        note("no job is like that" if is_filtered else "no jobs; `mmrl job submit CONFIG` makes one")
         return
     rows = [
         (job.short_id, job.name, job.kind, state_text(job), job.attempt, steps_text(job), job.pool, ago(job.created_at))
@@ -123,12 +123,15 @@ def print_job(jobs: Jobs, job: Job) -> None:
     ]
     if not job.is_terminal and not job.is_held:
         rows.insert(4, ("waits", jobs.why_pending(job).message))
+    if job.is_held:
+        rows.insert(4, ("worker", _holder(job)))
     if job.error_message:
         rows.insert(4, ("error", f"{job.error_class}: {job.error_message}" if job.error_class else job.error_message))
     optional = (
         ("after", ", ".join(job.after)),
         ("parent", job.parent_job_id),
         ("goes on from", job.resume_checkpoint),
+        ("checkpoints", _steps_of_checkpoints(jobs, job)),
         ("tags", ", ".join(job.tags)),
         ("note", job.note),
     )
@@ -156,6 +159,23 @@ def print_lineage(jobs: Jobs, chain: Sequence[Job]) -> None:
     children = jobs.children(chain[-1].id)
     if children:
         note(f"children: {', '.join(child.short_id for child in children)}")
+
+
+def _holder(job: Job) -> str:
+    """The worker that has the job, and whether it seems to live: a lease that ran out is seen by the next worker."""
+    late_s = (datetime.now(UTC) - job.lease_expires_at).total_seconds() if job.lease_expires_at is not None else 0.0
+    if late_s <= 0:
+        return str(job.worker_id)
+    return (
+        f"{job.worker_id}, whose lease ran out {late_s:.0f} s ago: it is gone or cut off; the run may go on, and "
+        f"`mmrl worker start --pool {job.pool}` takes it up"
+    )
+
+
+def _steps_of_checkpoints(jobs: Jobs, job: Job) -> str:
+    steps = [each.step for each in jobs.checkpoints(job.id) if each.state == "complete"]
+    shown = ", ".join(map(str, steps)) if len(steps) <= 6 else f"{steps[0]}, {steps[1]} … {steps[-1]} ({len(steps)})"
+    return f"step {shown}" if steps else ""
 
 
 def state_text(job: Job) -> str:
@@ -192,11 +212,15 @@ def _print_history(jobs: Jobs, job: Job) -> None:
             for each in attempts
         ]
         print_table(rows, columns)
-    events = jobs.events(job.id)
+    events = [event for event in jobs.events(job.id) if event.cause != "checkpoint"]
     if events:
         print()
-        history = [
-            (time_text(each.at), each.cause, f"{each.from_state or '-'} → {each.to_state or '-'}", each.actor)
-            for each in events[-12:]
-        ]
+        history = [(time_text(each.at), each.cause, _change_text(each), each.actor) for each in events[-12:]]
         print_table(history, ["event", "cause", "state", "by"])
+
+
+def _change_text(event: JobEvent) -> str:
+    """From which state to which; of a line without either what it says."""
+    if event.from_state is None and event.to_state is None:
+        return str(event.payload.get("message") or "")
+    return f"{event.from_state or '-'} → {event.to_state or '-'}"

@@ -8,9 +8,24 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from mmrl.cli.job import complete_job
 from mmrl.cli.output import JsonOption, note, print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Run jobs of the queue on this machine.")
+
+
+def _complete_worker(incomplete: str) -> list[tuple[str, str]]:
+    """Ids of living workers for the shell; nothing where there is no database."""
+    from mmrl.jobs.database import Database
+    from mmrl.jobs.pools import Fleet
+
+    try:
+        with Database.open() as database:
+            found = Fleet(database).workers()
+    except Exception:
+        return []
+    return [(one.id, f"{one.host}, pool {one.pool}") for one in found if one.id.startswith(incomplete)]
+
 
 PoolOption = Annotated[str, typer.Option("--pool", metavar="POOL", help="The pool whose jobs it takes.")]
 
@@ -26,7 +41,14 @@ def start(
         str, typer.Option(metavar="all|none|LIST", help="GPUs that it may give to jobs: indices or UUIDs, by commas.")
     ] = "all",
     job: Annotated[
-        str | None, typer.Option("--job", metavar="JOB", show_default=False, help="Take this job alone, then end.")
+        str | None,
+        typer.Option(
+            "--job",
+            metavar="JOB",
+            show_default=False,
+            help="Take this job alone, then end.",
+            autocompletion=complete_job,
+        ),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="End after one job.")] = False,
     until_idle: Annotated[bool, typer.Option("--until-idle", help="End when nothing is left to take.")] = False,
@@ -81,7 +103,13 @@ def start(
 @app.command()
 def drain(
     worker: Annotated[
-        str | None, typer.Argument(metavar="[WORKER]", show_default=False, help="Its id; without one all of this host.")
+        str | None,
+        typer.Argument(
+            metavar="[WORKER]",
+            show_default=False,
+            help="Its id; without one all of this host.",
+            autocompletion=_complete_worker,
+        ),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -114,6 +142,9 @@ def list_workers(
         workers = Fleet(database).workers(include_dead=every)
     if json:
         print_json([_plain(one) for one in workers])
+        return
+    if not workers:
+        note("no worker is alive; `mmrl worker start` starts one" + ("" if every else ", --all lists those of before"))
         return
     rows = [
         (one.id, one.pool, one.state if one.is_alive else "dead", one.host, one.cpus, len(one.gpus), len(one.job_ids))

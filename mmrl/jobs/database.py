@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ Dialect = Literal["sqlite", "postgresql"]
 URL_VARIABLE = "MMRL_DATABASE_URL"
 FILE_NAME = "mmrl.db"
 _GONE = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.DisconnectionError, sa.exc.TimeoutError)
+_DAMAGED = re.compile("file is not a database|disk image is malformed")
 _BUSY_S = 30.0
 _CLOCK = sa.select(NOW)
 
@@ -172,6 +174,11 @@ class Database:
         except sa.exc.DBAPIError as error:
             if error.connection_invalidated:
                 raise self._explained(error) from error
+            if isinstance(error.orig, sqlite3.DatabaseError) and _DAMAGED.search(str(error.orig)):
+                raise MmrlError(
+                    f"the file of the job database {self.shown_url} is none of SQLite's, or is damaged ({error.orig}); "
+                    f"move it away, put a copy in its place, or name another by {URL_VARIABLE}"
+                ) from error
             raise
 
     def _explained(self, error: Exception) -> MmrlError:

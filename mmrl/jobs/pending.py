@@ -11,11 +11,23 @@ from mmrl.jobs.pools import worker_records
 from mmrl.jobs.records import Job, PendingReason, WorkerRecord
 from mmrl.jobs.states import HELD, JobState
 
+_NOT_QUEUED = {
+    JobState.DRAFT: "it is a draft, which is not submitted yet",
+    JobState.PAUSED: "it is paused; `mmrl job resume {id}` goes on with it",
+    JobState.LOST: "its worker is gone; the next one of its host goes on with the run, any other starts it again from "
+    "its checkpoint: `mmrl worker start --pool {pool}`",
+}
+
 
 def pending_reason(connection: sa.Connection, database: Database, job: Job) -> PendingReason:
     """The first thing that keeps the job from starting, in the order in which a claim would look."""
     if job.state is not JobState.QUEUED:
-        return PendingReason("not_queued", f"it is not waiting: it is {job.state}")
+        return PendingReason(
+            "not_queued",
+            _NOT_QUEUED.get(job.state, "it is not waiting: it is {state}").format(
+                state=job.state, pool=job.pool, id=job.short_id
+            ),
+        )
     open_jobs = _open_dependencies(connection, job.id)
     if open_jobs:
         return PendingReason("dependency", f"waits for {', '.join(open_jobs)}")

@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from job_rows import claim, join
 
 from mmrl.cli.app import main
+from mmrl.jobs import tables
+from mmrl.jobs.database import Database
+from mmrl.jobs.index import IndexBatch
+from mmrl.jobs.leases import Leases
+from mmrl.jobs.records import CheckpointRow, Lease
 
 NOOP = "name: probe\nkind: noop\nnoop: {steps: 3}\n"
 
@@ -257,6 +263,65 @@ def test_values_beyond_every_bound_are_wrong_use_and_no_bug(words: tuple[Any, ..
     assert json.loads(mmrl("job", "list", "--json")[1]) == []
 
 
+def test_one_job_that_has_ended_keeps_none_of_the_others_from_being_cancelled(config: Path, mmrl: Run) -> None:
+    first, second, third = (submitted(mmrl, config) for _ in range(3))
+    mmrl("job", "cancel", second["id"])
+    code, out, err = mmrl("job", "pause", first["id"], second["id"], third["id"])
+    assert (code, out.split()) == (5, [first["id"], third["id"]])
+    assert f"job {second['id']} cannot be paused: it is cancelled" in err
+    assert [job["state"] for job in json.loads(mmrl("job", "list", "--json")[1])] == ["paused", "cancelled", "paused"]
+    code, out, _ = mmrl("job", "cancel", first["id"], "nothing-of-the-kind")
+    assert (code, out) == (3, ""), "all are looked up first"
+
+
+def test_an_empty_answer_says_what_is_missing(config: Path, mmrl: Run) -> None:
+    assert "`mmrl job submit CONFIG` makes one" in mmrl("job", "list")[2]
+    submitted(mmrl, config)
+    assert mmrl("job", "list", "--state", "failed")[1:] == ("", "no job is like that\n")
+    assert "never started" in mmrl("job", "logs", "probe")[2]
+    code, out, err = mmrl("worker", "list")
+    assert (code, out) == (0, "")
+    assert "`mmrl worker start` starts one" in err
+
+
+def test_show_tells_what_a_job_that_does_not_run_needs(config: Path, mmrl: Run) -> None:
+    """Paused; held by a worker that is gone; lost."""
+    job = submitted(mmrl, config)
+    mmrl("job", "pause", "probe")
+    assert f"mmrl job resume {job['id'][-8:]}` goes on with it" in mmrl("job", "show", "probe")[1]
+    mmrl("job", "resume", "probe")
+    with Database.open() as database:
+        lease = claim(join(database))
+        for step in range(2, 32, 2):
+            index_checkpoint(database, lease, step)
+        assert f"worker       {lease.worker_id}\n" in mmrl("job", "show", "probe")[1]
+        with database.transaction() as connection:
+            connection.execute(tables.jobs.update().values(lease_expires_at=1.0))
+        text = mmrl("job", "show", "probe")[1]
+        assert "whose lease ran out" in text
+        assert "checkpoints  step 2, 4 … 30 (15)" in text
+        assert "queued → starting" in text, "checkpoints leave room for what happened"
+        with database.transaction() as connection:
+            connection.execute(tables.jobs.update().values(state="lost"))
+    assert "its worker is gone" in mmrl("job", "show", "probe")[1]
+
+
+def index_checkpoint(database: Database, lease: Lease, step: int) -> None:
+    event = {"kind": "checkpoint", "step": step}
+    Leases(database, lease.worker_id).index(
+        lease,
+        IndexBatch(checkpoints=[CheckpointRow(step, f"/x/step-{step}")], history=[event], history_from=step // 2 - 1),
+    )
+
+
+def test_a_file_that_is_no_database_is_named(config: Path, mmrl: Run, tmp_path: Path) -> None:
+    (tmp_path / "home" / "mmrl.db").write_text("nothing of the kind" * 100)
+    code, _, err = mmrl("job", "list")
+    assert code == 1
+    assert f"{tmp_path}/home/mmrl.db is none of SQLite's, or is damaged" in err
+    assert "bug" not in err
+
+
 def test_a_message_cannot_steer_the_terminal(config: Path, mmrl: Run) -> None:
     """x06: names come from whoever submits; the reader of a list or an error is somebody else."""
     code, _, err = mmrl("job", "show", "\x1b]0;mine\x07\u202e")
@@ -269,7 +334,14 @@ def test_a_message_cannot_steer_the_terminal(config: Path, mmrl: Run) -> None:
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [("mmrl job sho", ["show"]), ("mmrl job show pro", ["probe"]), ("mmrl wor", ["worker"])],
+    [
+        ("mmrl job sho", ["show"]),
+        ("mmrl job show pro", ["probe"]),
+        ("mmrl job submit --after pro", ["probe"]),
+        ("mmrl job list --state sta", ["starting"]),
+        ("mmrl worker start --job pro", ["probe"]),
+        ("mmrl wor", ["worker"]),
+    ],
 )
 def test_the_shell_completes_commands_and_jobs(words: str, expected: list[str], config: Path, mmrl: Run) -> None:
     submitted(mmrl, config)
