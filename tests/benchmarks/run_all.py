@@ -110,10 +110,14 @@ def ingest() -> str:
 
 
 def job_database() -> str:
-    """Claims a second on both engines, and what a fleet asks of PostgreSQL."""
+    """Claims a second on both engines, what a fleet asks of PostgreSQL, what a worker adds to a job and to a run."""
     title = "Claims of jobs a second, all workers together (`tests/benchmarks/claims.py`):"
     claims = printed(title, "claims.py")
-    return claims + printed("A simulated fleet on PostgreSQL (`tests/benchmarks/fleet.py`):", "fleet.py")
+    fleet = printed("A simulated fleet on PostgreSQL (`tests/benchmarks/fleet.py`):", "fleet.py")
+    title = "200 jobs through one worker, beside the same processes by hand (`tests/benchmarks/worker_overhead.py`):"
+    overhead = printed(title, "worker_overhead.py")
+    title = "Indexing a second of a run with 1,000 metrics and 2,000 samples (`tests/benchmarks/indexer.py`):"
+    return claims + fleet + overhead + printed(title, "indexer.py")
 
 
 def printed(title: str, script: str, *arguments: str) -> str:
