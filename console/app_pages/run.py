@@ -42,6 +42,7 @@ def page() -> None:
         empty_state("There is no such run", "Its address may be cut short, or it may be of another database.")
         st.page_link("app_pages/runs.py", label="Runs")
         return
+    _show_address(head.job.id)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         run_head.title(head)
         run_head.notes(head, context.jobs().choices().tags)
@@ -51,6 +52,15 @@ def page() -> None:
     every = None if head.job.is_terminal else _EVERY_S
     st.fragment(_status, run_every=every)(head.job.id, head.state)
     _tab(head)
+
+
+def _show_address(job_id: str) -> None:
+    """A link from this page to itself with another run leaves the old address in the browser; a reload would then show
+    the other run. Writing it once more brings it there."""
+    if st.session_state.get("run-shown", job_id) != job_id:
+        for name, value in words().items():
+            st.query_params[name] = value
+    st.session_state["run-shown"] = job_id
 
 
 def _status(job_id: str, seen: str) -> None:

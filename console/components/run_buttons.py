@@ -62,13 +62,18 @@ def tell(done: Sequence[Done]) -> None:
 
 
 def show_told() -> None:
-    """What came of the last actions, once."""
-    for done in st.session_state.pop(_TOLD, ()):
-        with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"told-{done.job.id}"):
-            st.text(("Not done: " if done.is_error else "") + done.text)
-            if done.other is not None:
-                label = literal(f"Open {done.other.name} {done.other.short_id}")
-                st.page_link("app_pages/run.py", label=label, query_params={"id": done.other.id})
+    """What came of the last actions, once. The place is always there, so that nothing below it moves."""
+    with st.container(key="told"):
+        for done in st.session_state.pop(_TOLD, ()):
+            _told(done)
+
+
+def _told(done: Done) -> None:
+    with st.container(border=True, horizontal=True, vertical_alignment="center", key=f"told-{done.job.id}"):
+        st.text(("Not done: " if done.is_error else "") + done.text)
+        if done.other is not None:
+            label = literal(f"Open {done.other.name} {done.other.short_id}")
+            st.page_link("app_pages/run.py", label=label, query_params={"id": done.other.id})
 
 
 def _act(asked: Asked) -> None:

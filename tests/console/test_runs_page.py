@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from homes import NASTY, Home
 
+from console.components.text import literal
 from console.services.runs import PAGE_SIZE
 from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
@@ -44,9 +45,9 @@ def test_every_run_has_a_line_and_failures_their_cause(shared_home: Homes, run_p
     test = run_page("runs", home)
     assert not test.exception
     assert len(test.checkbox) == len(home.jobs)
-    texts = [text.value for text in test.text]
-    assert any("no number in 'grey'" in text for text in texts)
-    assert any("needs 1 CPU slots and 8 GPUs" in text for text in texts)
+    told = [caption.value for caption in test.caption]
+    assert any(literal("no number in 'grey'") in text for text in told)
+    assert any("needs 1 CPU slots and 8 GPUs" in text for text in told)
 
 
 def test_the_address_filters_and_the_widgets_show_it(shared_home: Homes, run_page: RunPage) -> None:
@@ -152,8 +153,8 @@ def test_a_broken_home_shows_all_runs_and_hostile_text_as_it_stands(shared_home:
     test = run_page("runs", home)
     assert not test.exception
     assert len(test.checkbox) == len(home.jobs)
-    assert any(NASTY in text.value for text in test.text)
-    assert not any("<img" in markdown.value for markdown in test.markdown)
+    assert any(literal(NASTY) in caption.value for caption in test.caption)
+    assert not any(NASTY in each.value for each in (*test.markdown, *test.caption))
 
 
 @pytest.mark.parametrize("word", ["state", "kind", "age", "pool", "owner", "tag", "q", "before", "after"])
