@@ -38,14 +38,14 @@ def run_under_way(run_dir: Path | str) -> Iterator[None]:
 
 def report_failure(error: Exception, words: Sequence[str]) -> int:
     """Tell the error on stderr and return the exit code. `words` are the command line."""
-    from mmrl.runs.inert import inert
+    from mmrl.runs.inert import inert, without_blobs
 
     message = str(error) if isinstance(error, MmrlError) else describe(error, words)
     if "disk" not in message and any(_is_full_disk(one) for one in _chain(error)):
         message = f"disk full: {message}"
     if is_debugging():
         traceback.print_exception(error, file=sys.stderr)
-    print(f"error: {inert(message)}", file=sys.stderr)
+    print(f"error: {inert(without_blobs(message))}", file=sys.stderr)
     return error.exit_code if isinstance(error, MmrlError) else EXIT_FAILED
 
 

@@ -18,6 +18,7 @@ from mmrl.runs import layout
 from mmrl.runs.config_file import changed_settings, identity_conflict
 from mmrl.runs.disk import JsonLines, plain, write_whole, writing
 from mmrl.runs.images import keep_image
+from mmrl.runs.inert import without_blobs
 from mmrl.runs.ownership import AttemptClaim, new_token, read_owner, take_ownership
 from mmrl.runs.reader import RunReader
 from mmrl.runs.recording import choose_groups
@@ -97,8 +98,12 @@ class RunWriter:
         self.event("state", state="running", step=step, total_steps=total_steps)
 
     def event(self, kind: str, **fields: Any) -> None:
-        """One line with the UTC time: kind `state`, `progress`, `warning`, `failure`, `checkpoint` or another word."""
-        self._events.append({"time": _now(), "kind": kind, **fields})
+        """One line with the UTC time: kind `state`, `progress`, `warning`, `failure`, `checkpoint` or another word.
+
+        Messages of rewards, judges and libraries may hold whole images as text; their digests are written.
+        """
+        told = {name: without_blobs(value) if isinstance(value, str) else value for name, value in fields.items()}
+        self._events.append({"time": _now(), "kind": kind, **told})
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """One line. A value that is no finite number is written as null; the first such of a name is a warning."""

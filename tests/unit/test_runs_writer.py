@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from runs_builders import CONFIG, begin_run
 
+from mmrl.cli.app import main
 from mmrl.errors import ConflictError, RunFailedError
 from mmrl.runs.reader import RunReader
 from mmrl.runs.writer import RunWriter
@@ -124,3 +126,24 @@ def test_the_files_are_closed_even_when_the_last_line_cannot_be_written(tmp_path
     writer.close("succeeded")
     with pytest.raises(ValueError, match="closed"):
         writer.event("progress", message="too late")
+
+
+def test_x10_an_image_in_a_failure_is_logged_as_its_size_and_digest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the events, on the stream that becomes the log, and so in the database; also without `data:` before it."""
+    image = base64.b64encode(np.random.default_rng(0).bytes(30_000)).decode()
+    config = tmp_path / "noop.yaml"
+    config.write_text(
+        "name: probe\nkind: noop\nnoop: {fail_at_step: 1, failure: "
+        f"'judge refused data:image/png;base64,{image} and {image[:-4]}, ask again'}}\n"
+    )
+    assert main(["train", str(config), "--run-dir", str(tmp_path / "run")]) != 0
+    told = capsys.readouterr().err
+    logged = (tmp_path / "run" / "attempt-1" / "events.jsonl").read_text()
+    for text in (told, logged):
+        assert image[:200] not in text
+        assert len(text) < 3000
+        assert "judge refused <base64 of 40022 characters, sha256 " in text
+        assert " and <base64 of 39996 characters, sha256 " in text
+        assert "ask again" in text
