@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--responses", type=int, default=4000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--hanging", action="store_true", help="1 % of the responses never end")
+    parser.add_argument("--hanging", action="store_true", help="1 %% of the responses never end")
     parser.add_argument("--deadline", type=float, default=1.0, help="seconds for one response, with --hanging")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
