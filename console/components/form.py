@@ -117,7 +117,8 @@ def _texts(form: Form, field: FormField, label: str, value: Any) -> None:
 def _text(form: Form, field: FormField, label: str, value: Any) -> None:
     """Text, numbers and small pieces of YAML are typed; what is no number is kept and told of."""
     shown = _shown(field, value)
-    key = form.hold(field.key, shown, lambda typed: to_value(field, typed) == value)
+    name = f"{field.key}-typed" if field.kind == "whole" else field.key
+    key = form.hold(name, shown, lambda typed: to_value(field, typed) == value)
     st.text_input(
         label,
         key=key,

@@ -119,13 +119,15 @@ def _what_to_do(upload: Upload, uploads: Uploads, checking: Checking, report: Re
 def _register(
     upload: Upload, uploads: Uploads, checking: Checking, report: Report, names: list[str], *, skip_bad: bool = False
 ) -> None:
-    def rename() -> None:
-        uploads.change(upload, name=str(st.session_state["dataset_name"]).strip())
+    key = f"dataset_name_{upload.id}"
 
-    st.session_state.setdefault("dataset_name", upload.name)
+    def rename() -> None:
+        uploads.change(upload, name=str(st.session_state[key]).strip())
+
+    st.session_state.setdefault(key, upload.name)
     name = st.text_input(
         "Name of the data set",
-        key="dataset_name",
+        key=key,
         max_chars=100,
         live=True,
         on_change=rename,
@@ -155,21 +157,21 @@ def _reading(upload: Upload, uploads: Uploads, *, columns: tuple[str, ...]) -> N
         _mapping(upload, uploads, columns)
 
         def change() -> None:
-            benchmark = st.session_state["benchmark"]
-            uploads.change(upload, images_first=st.session_state["images_first"], benchmark=benchmark)
+            uploads.change(upload, images_first=st.session_state[first], benchmark=st.session_state[benchmark])
 
-        st.session_state.setdefault("images_first", upload.images_first)
-        st.session_state.setdefault("benchmark", upload.benchmark)
+        first, benchmark = f"images_first_{upload.id}", f"benchmark_{upload.id}"
+        st.session_state.setdefault(first, upload.images_first)
+        st.session_state.setdefault(benchmark, upload.benchmark)
         st.toggle(
             "Put images before the text where it does not say where they belong",
-            key="images_first",
+            key=first,
             on_change=change,
             help="A text says it by <image>. Without this, such rows are refused.",
         )
         st.selectbox(
             "These are the files of a public benchmark",
             [None, *BENCHMARKS],
-            key="benchmark",
+            key=benchmark,
             on_change=change,
             format_func=lambda name: name or "no",
         )
@@ -178,7 +180,7 @@ def _reading(upload: Upload, uploads: Uploads, *, columns: tuple[str, ...]) -> N
 def _mapping(upload: Upload, uploads: Uploads, columns: tuple[str, ...]) -> None:
     places = st.columns(4)
     for number, field in enumerate(MAPPED_FIELDS):
-        key = f"map_{field}"
+        key = f"map_{field}_{upload.id}"
 
         def change(field: str = field, key: str = key) -> None:
             kept = {name: column for name, column in uploads.get(upload.id).mapping.items() if name != field}

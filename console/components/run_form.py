@@ -57,6 +57,7 @@ def name_and_model(form: Form, models: Sequence[str]) -> None:
             on_change=lambda: form.save("model.path", st.session_state[key] or UNSET),
         )
         form.tell_faults("model.path")
+        form.tell_faults("model")
 
 
 def data(form: Form, known: Mapping[str, int]) -> None:
@@ -77,6 +78,7 @@ def data(form: Form, known: Mapping[str, int]) -> None:
             on_change=lambda: _save_train(form, list(st.session_state[key]), train_weights(written)),
         )
         form.tell_faults("data.train")
+        form.tell_faults("data")
         if len(refs) > 1:
             _weights(form, refs, train_weights(written))
     with right:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,8 @@ class Template:
 
 def templates() -> list[Template]:
     """The configs that come with mmrl, and an empty one for each goal; the tiny model's first."""
-    found = [template for file in sorted(CONFIGS.glob("*.yaml")) if (template := _of_file(file)) is not None]
+    texts = [(file.stem, file.read_text(encoding="utf-8")) for file in sorted(CONFIGS.glob("*.yaml"))]
+    found = [template for stem, text in texts if (template := _of_text(stem, text)) is not None]
     found.sort(key=lambda each: each.name != TINY)
     return [*found, *(_empty(kind) for kind in GOALS)]
 
@@ -134,15 +136,15 @@ def _settings(job: Job) -> dict[str, Any]:
     return {"kind": job.kind, **only_changed(model)}
 
 
-def _of_file(file: Path) -> Template | None:
-    text = file.read_text(encoding="utf-8")
-    draft = Draft("", "", text, "", 0.0, "")
-    data = draft.data or {}
+@lru_cache(maxsize=64)
+def _of_text(stem: str, text: str) -> Template | None:
+    """None for a config of another kind, or of a pipeline."""
+    data = Draft("", "", text, "", 0.0, "").data or {}
     kind = str(data.get("kind") or "rl")
     if kind not in GOALS or "steps" in data:
         return None
-    title = _title(file.stem, str((data.get("model") or {}).get("path") or ""))
-    return Template(file.stem, title, _first_words(text), kind, _needs(data), text)
+    title = _title(stem, str((data.get("model") or {}).get("path") or ""))
+    return Template(stem, title, _first_words(text), kind, _needs(data), text)
 
 
 def _title(stem: str, path: str) -> str:
@@ -162,9 +164,10 @@ def _needs(data: Mapping[str, Any]) -> str:
     return "1 GPU" if (data.get("rollout") or {}).get("engine") == "vllm" else "a CPU will do"
 
 
+@lru_cache(maxsize=16)
 def _empty(kind: str) -> Template:
     title, about = GOALS[kind]
-    data: dict[str, Any] = {"name": f"my-{kind.replace('_', '-')}-run", "kind": kind}
+    data: dict[str, Any] = {"name": f"my-{kind.replace('_', '-')}-run", "kind": kind, "model": {}, "data": {}}
     if kind == "rl":
         data |= {"algorithm": {"type": "grpo"}, "reward": [{"type": "exact", "weight": 1.0}]}
     return Template(f"empty-{kind}", f"Empty: {title.lower()}", about, kind, "", yaml_text(data))

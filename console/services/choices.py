@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from console.services.beginnings import Template
+from console.services.drafts import Draft
 from mmrl.config.base import home
 from mmrl.data.registry import DatasetInfo, DatasetRegistry
 from mmrl.errors import MmrlError
@@ -78,8 +79,5 @@ def _model_of(config: Mapping[str, Any]) -> str:
 
 
 def _model_in(text: str) -> str:
-    from ruamel.yaml import YAML
-
-    data = YAML(typ="safe", pure=True).load(text)
-    path = _model_of(data) if isinstance(data, Mapping) else ""
+    path = _model_of(Draft("", "", text, "", 0.0, "").data or {})
     return "" if "${" in path else path

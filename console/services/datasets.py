@@ -97,11 +97,17 @@ class Catalogued:
         self._catalogue, self._actor = catalogue, actor
 
     def all(self, *, words: str = "") -> list[DatasetSummary]:
-        """The current versions by name; words: only those whose name holds it."""
+        """The current version of each name, or the last one where its files are gone; by name.
+
+        words: only those whose name holds it.
+        """
         self._bring_in_step()
-        names = self._names_of_users()
-        rows = [row for row in self._catalogue.all() if words.lower() in row.name.lower()]
-        return [_summary(row, names) for row in rows]
+        users = self._names_of_users()
+        shown: dict[str, DatasetRow] = {}
+        for row in self._catalogue.all(only_current=False):
+            if words.lower() in row.name.lower() and (row.is_current or row.name not in shown):
+                shown[row.name] = row
+        return [_summary(row, users) for row in shown.values()]
 
     def versions(self, name: str) -> list[DatasetSummary]:
         """Newest first. Raises NotFoundError for a name that there never was."""

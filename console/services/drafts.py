@@ -15,6 +15,7 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -62,12 +63,8 @@ class Draft:
 
     @property
     def data(self) -> dict[str, Any] | None:
-        """The config as far as it is written; None where the text is no YAML map."""
-        try:
-            found = YAML(typ="safe", pure=True).load(self.text)
-        except YAMLError:
-            return None
-        return dict(found) if isinstance(found, Mapping) else {} if found is None else None
+        """The config as far as it is written, not to be written into; None where the text is no YAML map."""
+        return _parsed(self.text)
 
     @property
     def name(self) -> str:
@@ -183,6 +180,16 @@ class Drafts:
         text = kept.pop("text")
         write_bytes(self.path(draft), text.encode("utf-8"))
         write_bytes(self._root / f"{draft.id}.json", json.dumps(kept).encode())
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> dict[str, Any] | None:
+    """A form asks for a hundred values of one text."""
+    try:
+        found = YAML(typ="safe", pure=True).load(text)
+    except YAMLError:
+        return None
+    return dict(found) if isinstance(found, Mapping) else {} if found is None else None
 
 
 def with_value(text: str, key: str, value: Any) -> str:

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,13 +71,7 @@ class Launching:
 
     def check(self, draft: Draft) -> Checked:
         """The draft as a config; reads files, and no data and no model."""
-        path = self._drafts.path(draft)
-        try:
-            config = load_config(path).config
-            refuse_literal_secrets(config.model_dump(mode="json"))
-            return Checked(config)
-        except MmrlError as error:
-            return Checked(None, tuple(faults_of(str(error), path)))
+        return _checked(self._drafts.path(draft), draft.text)
 
     def start_preflight(self, draft: Draft) -> Task:
         """What a run would do and need, by a dry run of it; the one for this very draft where it runs already."""
@@ -156,6 +151,17 @@ class Launching:
         check_allowed(self._actor, "submit", settings=self._settings)
         if code_keys(checked.config.model_dump(mode="json")):
             check_allowed(self._actor, "code", settings=self._settings)
+
+
+@lru_cache(maxsize=64)
+def _checked(path: Path, text: str) -> Checked:
+    """text: of the file at `path`, told so that the check of a text is done once, however often a page asks."""
+    try:
+        config = load_config(path).config
+        refuse_literal_secrets(config.model_dump(mode="json"))
+        return Checked(config)
+    except MmrlError as error:
+        return Checked(None, tuple(faults_of(str(error), path)))
 
 
 def faults_of(message: str, path: Path) -> list[Fault]:
