@@ -75,6 +75,7 @@ def root(verbose: VerboseOption = 0, version: VersionOption = False) -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command line (that of the process if not given) and return its exit code."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -86,6 +87,13 @@ def main(args: Sequence[str] | None = None) -> int:
     except Exception as error:
         return report_failure(error, words)
     return 0
+
+
+def _open_closed_streams() -> None:
+    """A stream that the caller closed (`2>&-`) is none at all, and its number would be given to the next file."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ A variable of the environment is put over the file, the file over the defaults.
 
 from __future__ import annotations
 
+import os
+from difflib import get_close_matches
 from pathlib import Path
 
 from pydantic import Field, model_validator
 
 from mmrl.config.base import ConfigModel, home
 from mmrl.config.settings_file import read_settings
+from mmrl.errors import ConfigError
 
 FILE_NAME = "jobs.yaml"
 _PREFIX = "MMRL_JOBS_"
@@ -52,7 +55,15 @@ class JobsSettings(ConfigModel):
 def load_settings(path: Path | None = None) -> JobsSettings:
     """The settings from the file (default: `jobs.yaml` in mmrl's home, which need not exist) and the environment.
 
-    Raises ConfigError that names the file or the variable.
+    Raises ConfigError that names the file or the variable, also one of a setting that there is not.
     """
+    known = sorted(name.upper() for name in JobsSettings.model_fields)
+    given = sorted(name.removeprefix(_PREFIX) for name in os.environ if name.startswith(_PREFIX))
+    for unknown in (name for name in given if name not in known):
+        near = get_close_matches(unknown, known, n=1)
+        hint = (
+            f"did you mean {_PREFIX}{near[0]}?" if near else f"known are {', '.join(_PREFIX + name for name in known)}"
+        )
+        raise ConfigError(f"the environment sets {_PREFIX}{unknown}, which is no setting of jobs; {hint}")
     file = path if path is not None else home() / FILE_NAME
     return read_settings(JobsSettings, file, prefix=_PREFIX, what="jobs")

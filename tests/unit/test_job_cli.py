@@ -322,6 +322,15 @@ def test_a_file_that_is_no_database_is_named(config: Path, mmrl: Run, tmp_path: 
     assert "bug" not in err
 
 
+@pytest.mark.parametrize(("closed", "out"), [("2>&-", "[]\n"), (">&-", ""), ("<&- >&- 2>&-", "")])
+def test_closed_streams_are_no_bug_and_errors_never_get_among_the_data(closed: str, out: str, config: Path) -> None:
+    mmrl = f"{sys.executable} -m mmrl job"
+    done = subprocess.run(["bash", "-c", f"{mmrl} list --json {closed}"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, out, "")
+    done = subprocess.run(["bash", "-c", f"{mmrl} show nope {closed}"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (3, "")
+
+
 def test_a_message_cannot_steer_the_terminal(config: Path, mmrl: Run) -> None:
     """x06: names come from whoever submits; the reader of a list or an error is somebody else."""
     code, _, err = mmrl("job", "show", "\x1b]0;mine\x07\u202e")

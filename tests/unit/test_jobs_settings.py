@@ -36,6 +36,15 @@ def test_the_environment_goes_over_the_file_and_the_file_over_the_defaults(
 
 
 @pytest.mark.parametrize(
+    ("name", "words"), [("LEESE_S", "did you mean MMRL_JOBS_LEASE_S"), ("X", "known are MMRL_JOBS_BEAT_S, ")]
+)
+def test_a_variable_of_no_setting_is_refused(name: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"MMRL_JOBS_{name}", "3")
+    with pytest.raises(ConfigError, match=f"MMRL_JOBS_{name}.*{words}"):
+        load_settings()
+
+
+@pytest.mark.parametrize(
     ("text", "words"),
     [
         ("leese_s: 3", "leese_s"),
