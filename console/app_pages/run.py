@@ -50,7 +50,7 @@ def page() -> None:
     show_told()
     open_asked()
     every = None if head.job.is_terminal else _EVERY_S
-    st.fragment(_status, run_every=every)(head.job.id, head.state)
+    st.fragment(_status, run_every=every)(head.job.id, (head.state, head.job.attempt))
     _tab(head)
 
 
@@ -63,13 +63,14 @@ def _show_address(job_id: str) -> None:
     st.session_state["run-shown"] = job_id
 
 
-def _status(job_id: str, seen: str) -> None:
-    """seen: the state when the page was last drawn as a whole; once it has ended nothing has to be asked any more."""
+def _status(job_id: str, seen: tuple[str, int]) -> None:
+    """seen: state and attempt when the page was last drawn as a whole. With others it is drawn anew: a run that has
+    ended is asked no more, and one that was resumed has other logs."""
     if is_asked():
         st.rerun()
     with part("this run"):
         head = read_head(context.jobs(), job_id, context.viewer())
-        if head.job.is_terminal and head.state != seen:
+        if (head.state, head.job.attempt) != seen:
             st.rerun()
         run_head.status(head)
         run_head.actions(head)

@@ -21,7 +21,7 @@ from console.services.runs import state_word
 from mmrl.errors import MmrlError
 from mmrl.jobs.records import Job
 
-_EVERY_S = 3
+_EVERY_S = 5
 
 
 def compare(ids: Sequence[str]) -> None:

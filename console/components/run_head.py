@@ -23,7 +23,7 @@ def status(head: RunHead) -> None:
         state_badge(head.state)
         age(job.finished_at or job.started_at or job.created_at, now=head.now, before=_since(head))
         st.caption(
-            literal(f"{job.kind} · {job.short_id} · {head.owner} · pool {job.pool} · attempt {max(job.attempt, 1)}"),
+            literal(" · ".join(_facts(head))),
             width="content",
         )
     _progress(head)
@@ -71,6 +71,12 @@ def notes(head: RunHead, known_tags: tuple[str, ...]) -> None:
 def note(head: RunHead) -> None:
     if head.job.note:
         st.text(head.job.note)
+
+
+def _facts(head: RunHead) -> list[str]:
+    job = head.job
+    found = [job.kind, job.short_id, head.owner, f"pool {job.pool}"]
+    return [*found, f"attempt {job.attempt}"] if job.attempt else found
 
 
 def _since(head: RunHead) -> str:

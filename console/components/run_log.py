@@ -23,6 +23,8 @@ def log(job: Job) -> None:
         files = logs.logs_of(job)
         if not files:
             empty_state("No log yet", "The run has not started. What it writes appears here as it comes.")
+            if not job.is_terminal:
+                st.fragment(_wait_for_log, run_every=_EVERY_S)(job.id)
             return
         file = _choose(files)
         needle = words().get("find", "")
@@ -32,6 +34,12 @@ def log(job: Job) -> None:
         end = _number(words().get("end"))
         follows = end is None and not job.is_terminal
         st.fragment(_tail, run_every=_EVERY_S if follows else None)(job.id, file.attempt, file.name, end)
+
+
+def _wait_for_log(job_id: str) -> None:
+    with part("the log"):
+        if logs.logs_of(context.jobs().get(job_id)):
+            st.rerun()
 
 
 def _choose(files: list[LogFile]) -> LogFile:

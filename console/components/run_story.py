@@ -8,6 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from console import context
+from console.components.address import change, words
 from console.components.parts import empty_state, part
 from console.components.text import age, job_link, literal, state_badge
 from console.services.event_words import EventLine
@@ -18,16 +19,20 @@ from console.services.runs import state_word
 from console.services.sample_glance import SampleRow, glance
 from mmrl.jobs.records import Job
 
+_MANY_EVENTS = 400
 _COLOURS = {"good": "green", "warning": "orange", "bad": "red"}
 
 
 def events(job: Job) -> None:
     with part("the history"):
-        lines = history(context.jobs(), job)
+        limit = _MANY_EVENTS if words().get("events") == "many" else NUM_EVENTS
+        lines = history(context.jobs(), job, limit=limit)
         for line in lines:
             _event(line)
         if len(lines) == NUM_EVENTS:
-            st.caption(f"The last {NUM_EVENTS}. `mmrl job show JOB --json` has all.")
+            st.button("Earlier ones too", key="events-many", on_click=lambda: change(events="many"))
+        elif len(lines) == _MANY_EVENTS:
+            st.caption(f"The last {_MANY_EVENTS}. `mmrl job show JOB --json` has all.")
 
 
 def _event(line: EventLine) -> None:

@@ -25,7 +25,7 @@ from mmrl.jobs.users import Users
 from mmrl.runs.forks import read_fork
 from mmrl.runs.mirror import local_folder
 
-NUM_EVENTS = 200
+NUM_EVENTS = 60
 _NUM_USES = 20
 
 
