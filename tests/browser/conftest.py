@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from console_process import ConsoleProcess, console_process
 from homes import Home, build_home
-from looking import THEMES, faults, looking, settle, shoot
+from looking import THEMES, faults, lasting_faults, looking, settle, shoot
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
@@ -109,7 +109,7 @@ def check_accessible(bare_faults: set[tuple[str, str]]) -> Callable[[Page], None
         for theme in THEMES:
             for width in (1280, 420):
                 with looking(page, theme=theme, width=width):
-                    own = {where: text for where, text in faults(page).items() if where not in bare_faults}
+                    own = {where: text for where, text in lasting_faults(page).items() if where not in bare_faults}
                 assert not own, (theme, width, own)
 
     return check
@@ -119,6 +119,17 @@ def check_accessible(bare_faults: set[tuple[str, str]]) -> Callable[[Page], None
 def _shoot(tmp_path: Path) -> Callable[[Page, str], list[Path]]:
     """`shoot(page, name)`: see `looking.shoot`; into the folder that MMRL_SCREENSHOTS names, else the test's own."""
     return lambda page, name: shoot(page, name, tmp_path / "screenshots")
+
+
+@pytest.fixture
+def look_over(bare_faults: set[tuple[str, str]], tmp_path: Path) -> Callable[[Page, str], list[Path]]:
+    """`look_over(page, name)`: `shoot` and `check_accessible` in one."""
+
+    def check(page: Page) -> None:
+        own = {where: text for where, text in lasting_faults(page).items() if where not in bare_faults}
+        assert not own, own
+
+    return lambda page, name: shoot(page, name, tmp_path / "screenshots", look=check)
 
 
 def _foreign(url: str) -> list[str]:

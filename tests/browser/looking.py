@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,10 +40,10 @@ def settle(page: Page) -> None:
     assert not broken.count(), f"{page.url}: {broken.first.inner_text()}"
 
 
-def shoot(page: Page, name: str, folder: Path) -> list[Path]:
+def shoot(page: Page, name: str, folder: Path, *, look: Callable[[Page], None] | None = None) -> list[Path]:
     """The page as it stands, full height, light and dark, wide and narrow: NAME-wide-light.png and so on.
 
-    It is reloaded for each, which loses nothing that the address does not hold.
+    It is reloaded for each, which loses nothing that the address does not hold. look: called with each.
     """
     folder = Path(os.environ.get(SCREENSHOTS_VARIABLE) or folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,6 +54,8 @@ def shoot(page: Page, name: str, folder: Path) -> list[Path]:
                 path = folder / f"{name}-{size}-{theme}.png"
                 _save(page.screenshot(), path)
                 found.append(path)
+                if look is not None:
+                    look(page)
     return found
 
 
@@ -85,6 +87,17 @@ def faults(page: Page) -> dict[tuple[str, str], str]:
             for node in violation["nodes"]:
                 where = " ".join(str(part) for part in node["target"])
                 found[violation["id"], where] = f"{violation['help']}: {node['html'][:200]} {node['failureSummary']}"
+    return found
+
+
+def lasting_faults(page: Page) -> dict[tuple[str, str], str]:
+    """Those of `faults` that are there again and again: what is being drawn anew may be half there at one look."""
+    found = faults(page)
+    for _ in range(2):
+        if found:
+            settle(page)
+            again = faults(page)
+            found = {where: text for where, text in found.items() if where in again}
     return found
 
 
