@@ -192,6 +192,11 @@ class Database:
             return DatabaseUnavailableError(
                 f"disk full: the job database {self.shown_url} cannot be written ({reason}); free some space"
             )
+        if "unable to open database file" in reason or "readonly database" in reason:
+            return DatabaseUnavailableError(
+                f"the job database {self.shown_url} cannot be opened for writing ({reason}), which SQLite needs to "
+                f"read it too; mend the permissions of its folder, or name another place by MMRL_HOME or {URL_VARIABLE}"
+            )
         return DatabaseUnavailableError(
             f"the job database {self.shown_url} cannot be reached: {reason}; nothing was written; check that it runs, "
             f"and what {URL_VARIABLE} says"

@@ -331,6 +331,15 @@ def test_closed_streams_are_no_bug_and_errors_never_get_among_the_data(closed: s
     assert (done.returncode, done.stdout) == (3, "")
 
 
+def test_a_database_that_cannot_be_written_is_told_as_such(config: Path, mmrl: Run, tmp_path: Path) -> None:
+    shutil.move(tmp_path / "home" / "mmrl.db", tmp_path / "home" / "other.db")
+    (tmp_path / "home" / "mmrl.db").mkdir()
+    code, _, err = mmrl("job", "list")
+    assert code == 1
+    assert f"{tmp_path}/home/mmrl.db cannot be opened for writing" in err
+    assert "permissions of its folder" in err
+
+
 def test_a_message_cannot_steer_the_terminal(config: Path, mmrl: Run) -> None:
     """x06: names come from whoever submits; the reader of a list or an error is somebody else."""
     code, _, err = mmrl("job", "show", "\x1b]0;mine\x07\u202e")
