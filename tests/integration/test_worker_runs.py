@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from test_worker_faults import check_index, check_whole
 from mmrl.cli.app import main
 from mmrl.errors import ConflictError
 from mmrl.jobs.database import Database
+from mmrl.jobs.pools import Fleet
 from mmrl.jobs.states import TERMINAL, JobState
 from mmrl.runs.reader import RunReader
 
@@ -335,6 +337,16 @@ def get(address: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
+def test_a_worker_that_cannot_serve_its_metrics_leaves_no_ghost(site: Site) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        worker = site.worker("--port", str(taken.getsockname()[1]), MMRL_JOBS_LEASE_S="600")
+        assert worker.wait(timeout=30) == 5
+    assert "give another --port" in site.log()
+    assert Fleet(site.database).workers() == []
+
+
 def test_many_small_shards_become_few_in_the_index(site: Site) -> None:
     job = site.submit(steps=150, samples_per_step=8)
     site.worker("--until-idle")

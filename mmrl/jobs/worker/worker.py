@@ -86,17 +86,19 @@ class Worker:
         """Until it is told to end, or has done what its options ask for. Raises DatabaseUnavailableError only before
         it has joined."""
         self._join()
-        with self._listening(), self.telemetry.serving(self._say):
-            self._beats.start()
-            self._indexing.start()
-            try:
-                while not self._is_over():
-                    self._round()
-                    self._wait()
-            finally:
-                self._indexing.stop()
-                self._beats.stop()
-                self._leave()
+        try:
+            with self._listening(), self.telemetry.serving(self._say):
+                self._beats.start()
+                self._indexing.start()
+                try:
+                    while not self._is_over():
+                        self._round()
+                        self._wait()
+                finally:
+                    self._indexing.stop()
+                    self._beats.stop()
+        finally:
+            self._leave()
 
     def drain(self) -> None:
         """As SIGTERM does; from any thread."""
