@@ -18,6 +18,7 @@ PAGES = (
     st.Page("app_pages/settings.py", title="Settings", url_path="settings"),
     st.Page("app_pages/dataset.py", title="Data set", url_path="dataset", visibility="hidden"),
     st.Page("app_pages/run.py", title="Run", url_path="run", visibility="hidden"),
+    st.Page("app_pages/responses.py", title="Responses", url_path="responses", visibility="hidden"),
 )
 _FOLDER = Path(__file__).parent
 

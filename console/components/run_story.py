@@ -54,12 +54,13 @@ def samples(job: Job) -> None:
             return
         told = ", ".join(f"{count_text(number)} of {split}" for split, number in sorted(found.num_rows.items()))
         st.caption(literal(f"Responses kept: {told}. The last ones of {found.split}, as the model wrote them:"))
+        st.page_link("app_pages/responses.py", label="Read them all", query_params={"run": job.id})
         for number, row in enumerate(found.rows):
             _sample(row, number)
 
 
 def _sample(row: SampleRow, number: int) -> None:
-    with st.container(border=True, key=f"sample-{number}"):
+    with st.container(border=True, key=f"sample-{number}", gap="small"):
         reward = "no reward" if row.reward is None else f"reward {number_text(row.reward)}"
         images = f" · {row.num_images} image{'s' if row.num_images > 1 else ''}" if row.num_images else ""
         cut = " · cut at the limit" if row.finish_reason == "length" else ""
@@ -68,13 +69,13 @@ def _sample(row: SampleRow, number: int) -> None:
             st.text("Only the numbers of this response were kept.")
             return
         left, right = st.columns(2)
-        with left:
+        with left, st.container(gap="xsmall"):
             st.caption("Prompt")
             st.text(row.prompt or "–")
             if row.answer is not None:
                 st.caption("Reference answer")
                 st.text(row.answer)
-        with right:
+        with right, st.container(gap="xsmall"):
             st.caption("Response")
             st.text(row.response or "(empty)")
 

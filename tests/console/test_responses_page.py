@@ -1,0 +1,74 @@
+"""The page Responses without a browser: in every home, by its address, and with texts that must stay texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from homes import KINDS, NASTY, Home
+
+from console.components.response_cards import _map, _parts
+from console.services.token_words import TokenCell
+from mmrl.types import RewardPart
+
+Homes = Callable[[str], Home]
+RunPage = Callable[..., Any]
+
+
+def _texts(test: Any) -> str:
+    return "\n".join(element.value for kind in ("text", "markdown", "caption") for element in test.get(kind))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_is_whole_for_every_run_of_every_home(shared_home: Homes, run_page: RunPage, kind: str) -> None:
+    home = shared_home(kind)
+    for name in list(home.jobs)[:12] or ["none"]:
+        test = run_page("responses", home, run=home.jobs.get(name, name))
+        assert not test.exception, name
+        assert test.title[0].value == "Responses"
+
+
+def test_a_group_is_read_from_the_best_response_to_the_worst(shared_home: Homes, run_page: RunPage) -> None:
+    home = shared_home("small")
+    test = run_page("responses", home, run=home.jobs["running"], step="30", group="1")
+    shown = [text.value for text in test.text]
+    assert shown[:2] == ["Which colour is shape 1?", "green"]
+    assert shown[2:] == [r"The shape is \boxed{green}", *[r"The shape is \boxed{grey}"] * 3]
+    rewards = [each.value for each in test.markdown if "reward" in each.value]
+    assert rewards == ["**1.** reward **1.200**", *[f"**{place}.** reward **0.2000**" for place in (2, 3, 4)]]
+    assert "advantage \\+0\\.750" in _texts(test)
+
+
+def test_what_is_asked_for_stays_in_the_address(shared_home: Homes, run_page: RunPage) -> None:
+    home = shared_home("small")
+    test = run_page("responses", home, run=home.jobs["running"], step="60", find="shape 1")
+    assert "1 of 2 groups" in _texts(test)
+    test.text_input(key="responses-find").set_value("no such text").run()
+    assert test.query_params["find"] == "no such text"
+    assert "No group fits" in _texts(test)
+    test.text_input(key="responses-find").set_value("").run()
+    test.button(key="responses-later").click().run()
+    assert test.query_params["group"] == "1"
+    assert test.selectbox(key="responses-group").value == 1
+    assert "find" not in test.query_params
+
+
+def test_an_address_that_means_nothing_shows_the_last_step(shared_home: Homes, run_page: RunPage) -> None:
+    home = shared_home("small")
+    test = run_page("responses", home, run=home.jobs["running"], step="7", split="dream", group="x", tokens="colour")
+    assert not test.exception
+    assert test.select_slider(key="responses-step").value == 60
+    assert "No run is named" in _texts(run_page("responses", home))
+
+
+def test_x06_text_of_models_and_rewards_is_inert_in_every_view() -> None:
+    """Also a token that is half of a tag, and letters that turn the line around."""
+    shaded = _map([TokenCell(NASTY, -1.0, 0.2, True), TokenCell("\u202e\x1b[2J\n", None, 0.0, False)])
+    listed = _parts([RewardPart(NASTY, 0.5, 1.0, extracted=NASTY, explanation=NASTY, error=NASTY)])
+    for shown in (shaded, listed):
+        assert "<img" not in shown
+        assert "&lt;img src=x onerror=alert(1)&gt;" in shown
+    assert "\u202e" not in shaded
+    assert "\x1b" not in shaded
+    assert "not computed" in shaded
