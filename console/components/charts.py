@@ -58,7 +58,10 @@ def _is_band(curves: Sequence[Curve]) -> bool:
 
 @cache
 def _spec(axis: Axis, is_smooth: bool, is_band: bool, unit: str, is_several: bool) -> dict[str, Any]:
-    """The chart without its data. Altair takes a hundred times longer to make it than to be given other values."""
+    """The chart without its data: Altair takes a hundred times longer to make it than to be given other values.
+
+    Its parts have no roles of their own; what it says stands in its text alternative.
+    """
     base = alt.Chart(alt.Data(values=[])).encode(
         x=alt.X("x:Q", title=_AXES[axis], axis=_x_axis(axis)),
         color=alt.Color("colour:N", scale=None, legend=None),
@@ -68,7 +71,7 @@ def _spec(axis: Axis, is_smooth: bool, is_band: bool, unit: str, is_several: boo
 
     def y_of(field: str) -> alt.Y:
         """The same for all layers, which share the axis."""
-        axis_of_y = alt.Axis(format=",.4~g", tickCount=4)
+        axis_of_y = alt.Axis(format=",.4~g", tickCount=4, aria=False)
         return alt.Y(f"{field}:Q", title=unit or None, scale=alt.Scale(zero=False), axis=axis_of_y)
 
     tooltip = [
@@ -80,20 +83,26 @@ def _spec(axis: Axis, is_smooth: bool, is_band: bool, unit: str, is_several: boo
     layers: list[Any] = []
     if is_band and not is_smooth:
         layers.append(
-            base.mark_area(opacity=0.18, invalid="break-paths-filter-domains").encode(y=y_of("low"), y2="high:Q")
+            base.mark_area(aria=False, opacity=0.18, invalid="break-paths-filter-domains").encode(
+                y=y_of("low"), y2="high:Q"
+            )
         )
     if is_smooth:
-        layers.append(base.mark_line(opacity=0.25, strokeWidth=1).encode(y=y_of("value")))
+        layers.append(base.mark_line(aria=False, opacity=0.25, strokeWidth=1).encode(y=y_of("value")))
     dash = alt.StrokeDash("dash:N", scale=alt.Scale(domain=[0, 1], range=[[1, 0], [5, 3]]), legend=None)
-    layers.append(base.mark_line(strokeWidth=1.8).encode(y=y_of("smooth"), strokeDash=dash, tooltip=tooltip))
-    points = base.transform_filter("datum.is_marked").mark_point(size=22, filled=True)
+    layers.append(
+        base.mark_line(aria=False, strokeWidth=1.8).encode(y=y_of("smooth"), strokeDash=dash, tooltip=tooltip)
+    )
+    points = base.transform_filter("datum.is_marked").mark_point(aria=False, size=22, filled=True)
     layers.append(points.encode(y=y_of("smooth"), tooltip=tooltip))
     made: dict[str, Any] = alt.layer(*layers).properties(height=_HEIGHT).to_dict()
     return {name: value for name, value in made.items() if name not in ("data", "datasets", "config")}
 
 
 def _x_axis(axis: Axis) -> alt.Axis:
-    return alt.Axis(format=",d", tickMinStep=1) if axis == "step" else alt.Axis(format="~g")
+    if axis == "step":
+        return alt.Axis(format=",d", tickMinStep=1, aria=False)
+    return alt.Axis(format="~g", aria=False)
 
 
 def _rows(curve: Curve, place: int) -> list[dict[str, Any]]:

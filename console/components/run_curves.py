@@ -94,14 +94,14 @@ def _controls(groups: dict[str, list[str]], keys: Sequence[str]) -> None:
             on_change=lambda: change(x="time" if state["curves-axis"] == "time" else None),
             help="Steps, or hours of running: the seconds of the steps added up, without pauses and lost work.",
         )
-        st.select_slider(
+        st.selectbox(
             "Smoothing",
             _SMOOTH,
             key="curves-smooth",
             format_func=lambda weight: "off" if not weight else f"{weight:g}",
             on_change=lambda: change(smooth=f"{state['curves-smooth']:g}" if state["curves-smooth"] else None),
             help="Weight of earlier points in an exponential mean.",
-            width=220,
+            width=130,
         )
 
 

@@ -128,7 +128,7 @@ def test_runs_side_by_side_show_curves_differences_and_final_metrics(shared_home
     assert "optim.lr" in list(settings["setting"])
     assert "model.path" not in list(settings["setting"])
     assert "reward/mean" in list(finals["metric"])
-    assert test.select_slider(key="curves-smooth").value == 0.8
+    assert test.selectbox(key="curves-smooth").value == 0.8
     charts = test.get("vega_lite_chart")
     assert len(charts) == 1
     _click(test, "compare-back")
