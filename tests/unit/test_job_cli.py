@@ -105,6 +105,18 @@ def test_list_is_newest_first_limited_and_filtered(config: Path, mmrl: Run) -> N
     assert "succeeded" in err
 
 
+def test_list_finds_jobs_by_tag_and_by_words(config: Path, mmrl: Run) -> None:
+    first = submitted(mmrl, config, "--tag", "baseline", "--tag", "old", "--note", "for the paper")
+    submitted(mmrl, config, "--tag", "base")
+
+    def found(*words: str) -> list[str]:
+        return [row["id"] for row in json.loads(mmrl("job", "list", "--json", *words)[1])]
+
+    assert found("--tag", "baseline") == found("--tag", "baseline", "--tag", "old") == [first["id"]]
+    assert found("--search", "PAPER") == [first["id"]]
+    assert found("--tag", "base", "--tag", "old") == found("--search", "nothing") == []
+
+
 def test_the_same_key_gives_the_same_job_and_another_config_is_a_conflict(config: Path, mmrl: Run) -> None:
     first = submitted(mmrl, config, "--idempotency-key", "nightly")
     assert submitted(mmrl, config, "--idempotency-key", "nightly")["id"] == first["id"]
