@@ -1,0 +1,269 @@
+"""From a draft to a launched run, in a real browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from console_process import console_process
+from homes import Home
+from looking import settle
+from playwright.sync_api import Locator, Page, expect
+from shades import shades_zip
+
+from mmrl.jobs.database import Database
+from mmrl.jobs.jobs import Jobs
+from mmrl.jobs.records import Job
+
+PREFLIGHT_MS = 120_000
+PREPARE_MS = 240_000
+MOST_CLICKS = 12
+
+
+@pytest.fixture
+def tiny(start_console: Callable[..., Any]) -> tuple[Any, Home]:
+    """A console on a home with the digits and an untrained tiny model, where `mmrl quickstart` leaves its own."""
+    from mmrl.data.digits import build_digits, digit_texts
+    from mmrl.models.tiny import build_tiny_qwen2_5_vl
+
+    console, home = start_console()
+    with home.active():
+        build_digits()
+        build_tiny_qwen2_5_vl(home.path / "quickstart" / "model", sentences=digit_texts(), seed=0)
+    return console, home
+
+
+def jobs_of(home: Home) -> list[Job]:
+    with home.active(), Database.open() as database:
+        return Jobs(database).list()
+
+
+def field(page: Page, name: str) -> Locator:
+    return page.get_by_role("textbox", name=name, exact=True).or_(page.get_by_role("spinbutton", name=name, exact=True))
+
+
+def write(page: Page, name: str, text: str) -> None:
+    """Types a value, and waits until the draft has it."""
+    field(page, name).fill(text)
+    field(page, name).press("Enter")
+
+
+def yaml(page: Page) -> Locator:
+    return page.locator(".st-key-as_text textarea")
+
+
+def choose(page: Page, label: str, option: str) -> None:
+    """Of a list that can be typed into."""
+    box = page.get_by_role("combobox", name=re.compile(f"^{label}"))
+    box.click()
+    box.fill(option)
+    page.get_by_role("option").filter(has_not_text="Add: ").filter(has_text=option).click()
+
+
+def test_from_home_to_a_launched_run_in_at_most_twelve_clicks(
+    start_console: Callable[..., Any], open_page: Callable[..., Page]
+) -> None:
+    console, home = start_console()
+    page = open_page(console)
+    clicks = 0
+
+    def click(what: Locator, timeout: int = 20_000) -> None:
+        nonlocal clicks
+        what.click(timeout=timeout)
+        clicks += 1
+
+    click(page.get_by_role("link", name="New run").first)
+    click(page.get_by_role("button", name="Prepare the tiny model"))
+    click(page.get_by_role("link", name="Begin with the tiny model"), PREPARE_MS)
+    click(page.get_by_role("button", name="Launch"))
+    expect(page.get_by_role("heading", name="quickstart")).to_be_visible()
+    assert re.search(r"/run\?id=[0-9a-f-]{36}$", page.url)
+    assert [job.name for job in jobs_of(home)] == ["quickstart"]
+    assert clicks <= MOST_CLICKS
+
+
+def test_from_uploaded_data_to_a_launched_grpo_run_with_a_reload_at_every_stage(
+    tiny: tuple[Any, Home],
+    open_page: Callable[..., Page],
+    tmp_path: Path,
+    shoot: Callable[[Page, str], list[Path]],
+) -> None:
+    console, home = tiny
+    page = open_page(console, "/datasets")
+
+    def reload() -> None:
+        page.reload()
+        settle(page)
+
+    page.locator(".st-key-files input[type=file]").set_input_files(str(shades_zip(tmp_path / "shades.zip")))
+    page.get_by_role("button", name="Check this file").click()
+    expect(page.get_by_text("All 24 rows can be used.")).to_be_visible()
+    reload()
+    page.get_by_role("button", name="Register 24 rows").click()
+    expect(page.get_by_role("heading", name="shades")).to_be_visible()
+    reload()
+    page.get_by_role("link", name="New run with it").click()
+    expect(page.get_by_text("a draft, begun with the data shades")).to_be_visible()
+    reload()
+    expect(page.get_by_text("shades@train · 24 rows")).to_be_visible()
+    expect(page.get_by_role("button", name="Launch")).to_be_disabled()
+    expect(page.locator(".st-key-launch_box")).to_contain_text("model.path: is missing")
+    choose(page, "Model", "quickstart/model")
+    expect(page.get_by_role("button", name="Launch")).to_be_enabled()
+    reload()
+    choose(page, "Precision", "float32")
+    for name, text in {
+        "Steps": "3",
+        "Prompts a step": "4",
+        "Longest response, tokens": "8",
+        "Learning rate": "1e-4",
+    }.items():
+        write(page, name, text)
+    expect(yaml(page)).to_have_value(re.compile("lr: 0.0001"))
+    reload()
+    expect(field(page, "Learning rate")).to_have_value("0.0001")
+    expect(field(page, "Steps")).to_have_value("3")
+    expect(page.locator(".st-key-preflight_facts")).to_contain_text("24 samples", timeout=PREFLIGHT_MS)
+    expect(page.locator(".st-key-preflight_facts")).to_contain_text("4 prompts, 32 responses")
+    page.get_by_role("button", name="Try the rewards on rows of the data").click()
+    expect(page.locator(".st-key-try_out_result")).to_contain_text("reference in a box", timeout=PREFLIGHT_MS)
+    shoot(page, "new-run")
+    page.get_by_role("button", name="Launch").click()
+    expect(page.get_by_role("heading", name="my-rl-run")).to_be_visible()
+    reload()
+    expect(page.get_by_role("heading", name="my-rl-run")).to_be_visible()
+    (job,) = jobs_of(home)
+    assert job.config["data"]["train"] == "shades@train" or job.config["data"]["train"] == "shades"
+    assert (job.config["train"]["steps"], job.config["optim"]["lr"]) == (3, 1e-4)
+    assert job.config["algorithm"]["type"] == "grpo"
+
+
+def test_k01_values_stay_when_another_page_was_visited(tiny: tuple[Any, Home], open_page: Callable[..., Page]) -> None:
+    page = open_page(tiny[0], "/new-run?template=quickstart")
+    write(page, "Name", "kept")
+    expect(yaml(page)).to_have_value(re.compile("name: kept"))
+    page.get_by_role("link", name="Runs", exact=True).click()
+    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+    page.get_by_role("link", name="New run", exact=True).click()
+    page.locator(".st-key-drafts").get_by_role("link", name="kept").click()
+    expect(field(page, "Name")).to_have_value("kept")
+    page.go_back()
+    page.go_back()
+    expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
+
+
+def test_k02_a_refresh_and_a_restart_of_the_server_restore_the_draft(
+    tiny: tuple[Any, Home], open_page: Callable[..., Page]
+) -> None:
+    console, home = tiny
+    page = open_page(console, "/new-run?template=quickstart")
+    field(page, "Name").press_sequentially("-half", delay=30)
+    expect(yaml(page)).to_have_value(re.compile("name: quickstart-half"))
+    write(page, "Steps", "7")
+    expect(yaml(page)).to_have_value(re.compile("steps: 7"))
+    page.reload()
+    settle(page)
+    expect(field(page, "Name")).to_have_value("quickstart-half")
+    address = page.url.removeprefix(console.url)
+    assert console.end() == 0
+    with console_process(home.path, "--no-worker") as again:
+        other = open_page(again, address)
+        expect(field(other, "Name")).to_have_value("quickstart-half")
+        expect(field(other, "Steps")).to_have_value("7")
+
+
+def test_k05_two_quick_clicks_launch_one_run(tiny: tuple[Any, Home], open_page: Callable[..., Page]) -> None:
+    console, home = tiny
+    page = open_page(console, "/new-run?template=quickstart")
+    draft = page.url
+    page.get_by_role("button", name="Launch").dblclick(delay=20)
+    expect(page.get_by_role("heading", name="quickstart")).to_be_visible()
+    settle(page)
+    assert len(jobs_of(home)) == 1
+    page.goto(draft)
+    settle(page)
+    expect(page.get_by_text("This draft was launched")).to_be_visible()
+    assert page.get_by_role("button", name="Launch").count() == 0
+    page.get_by_role("button", name="Copy it").click()
+    expect(page.get_by_role("button", name="Launch")).to_be_enabled()
+    page.get_by_role("button", name="Launch").click()
+    expect(page.get_by_role("heading", name="quickstart")).to_be_visible()
+    assert len(jobs_of(home)) == 2
+
+
+def test_k06_a_draft_that_cannot_be_launched_can_be_kept(
+    start_console: Callable[..., Any], open_page: Callable[..., Page]
+) -> None:
+    console, _ = start_console()
+    page = open_page(console, "/new-run?template=empty-sft")
+    write(page, "Name", "half-done")
+    expect(yaml(page)).to_have_value(re.compile("name: half-done"))
+    expect(page.get_by_role("button", name="Launch")).to_be_disabled()
+    page.get_by_role("button", name="Keep for later").click()
+    expect(page.locator(".st-key-drafts").get_by_role("link", name="half-done")).to_be_visible()
+    assert page.url == f"{console.url}/new-run"
+
+
+def test_k07_confirming_throws_away_the_draft_that_was_meant_once(
+    start_console: Callable[..., Any], open_page: Callable[..., Page]
+) -> None:
+    console, home = start_console()
+    for name in ("first", "second", "third"):
+        page = open_page(console, "/new-run?template=empty-sft")
+        write(page, "Name", name)
+        expect(yaml(page)).to_have_value(re.compile(f"name: {name}"))
+    page.goto("/new-run")
+    settle(page)
+    meant = next(file for file in (home.path / "drafts").glob("*.yaml") if "name: second" in file.read_text())
+    page.locator(f".st-key-remove_{meant.stem}").get_by_role("button").click()
+    expect(page.get_by_role("dialog")).to_contain_text("second")
+    page.get_by_role("button", name="Throw it away").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page.locator(".st-key-drafts").get_by_role("link", name="second")).to_have_count(0)
+    texts = [file.read_text() for file in (home.path / "drafts").glob("*.yaml")]
+    assert sorted(re.search(r"name: (\w+)", text)[1] for text in texts) == ["first", "third"]  # type: ignore[index]
+
+
+def test_yaml_is_checked_with_its_lines_and_the_form_follows_it(
+    tiny: tuple[Any, Home], open_page: Callable[..., Page]
+) -> None:
+    page = open_page(tiny[0], "/new-run?template=quickstart")
+    good = yaml(page).input_value()
+
+    def replace(text: str) -> None:
+        yaml(page).fill(text)
+        yaml(page).press("Control+Enter")
+
+    replace(good.replace("steps: 150", "steps: many"))
+    expect(page.locator(".st-key-as_text")).to_contain_text(re.compile(r"line \d+: train\.steps: got 'many'"))
+    expect(page.get_by_role("button", name="Launch")).to_be_disabled()
+    replace("name: [half")
+    expect(page.get_by_text("The YAML has an error, told beside it.")).to_be_visible()
+    page.reload()
+    settle(page)
+    expect(yaml(page)).to_have_value("name: [half")
+    replace(good.replace("steps: 150", "steps: 9"))
+    expect(field(page, "Steps")).to_have_value("9")
+    expect(page.get_by_role("button", name="Launch")).to_be_enabled()
+
+
+def test_a_past_run_is_the_beginning_of_another_with_one_change(
+    start_console: Callable[..., Any], open_page: Callable[..., Page]
+) -> None:
+    console, home = start_console("small")
+    parent = home.jobs["succeeded"]
+    page = open_page(console, f"/new-run?from={parent}")
+    assert "draft=" in page.url
+    write(page, "Learning rate", "3e-5")
+    expect(yaml(page)).to_have_value(re.compile("lr: 3e-05"))
+    page.get_by_role("button", name="Launch").click()
+    expect(page).to_have_url(re.compile(r"/run\?id="))
+    with home.active(), Database.open() as database:
+        first, second = Jobs(database).get(parent), Jobs(database).list(limit=1)[0]
+    assert second.parent_job_id == parent
+    changed = {key for key in first.config if first.config[key] != second.config[key]}
+    assert changed == {"optim"}
+    assert second.config["optim"]["lr"] == 3e-5
