@@ -57,7 +57,7 @@ def test_the_first_steps_are_accessible(
 def test_text_from_outside_is_inert(start_console: Callable[..., Any], open_page: Callable[..., Page]) -> None:
     console, home = start_console("broken")
     with home.active(), Database.open() as database:
-        Jobs(database).submit(new_job(NASTY, pool=f"pool {NASTY}"))
+        Jobs(database).submit(new_job(NASTY, pool="elsewhere"))
         Users(database).add(NASTY, role="viewer", email="https://evil.example@example.org")
     for path, words in (("/", "CUDA out of memory"), ("/cluster", NASTY), ("/settings?part=People", NASTY)):
         page = open_page(console, path)
