@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from evaluation_builders import SETTINGS, VERSIONS, evaluated
 from PIL import Image
 from pydantic import TypeAdapter
 
@@ -15,25 +16,15 @@ from mmrl.data.images import ImageStore
 from mmrl.errors import ConflictError, DataError, NotFoundError
 from mmrl.evaluation.comparison import compare_evaluations
 from mmrl.evaluation.finding import comparable, find_evaluations
-from mmrl.evaluation.outcomes import outcome_of
-from mmrl.evaluation.panels import Panel, PanelSettings, panel_names, panel_of, read_panel, save_panel
-from mmrl.evaluation.records import EvaluatedModel, Evaluation, evaluations_in, read_evaluation, write_evaluation
-from mmrl.evaluation.summary import summarise
-from mmrl.evaluation.versions import Versions, rewards_version
+from mmrl.evaluation.panels import PanelSettings, panel_names, panel_of, read_panel, save_panel
+from mmrl.evaluation.records import evaluations_in, read_evaluation
+from mmrl.evaluation.versions import rewards_version
 from mmrl.types import (
     ImagePart,
     Message,
-    RewardPart,
-    RewardResult,
-    Rollout,
-    RolloutGroup,
     Sample,
-    ScoredGroup,
     TextPart,
 )
-
-SETTINGS = PanelSettings(max_response_tokens=8, samples_per_prompt=2, temperature=1.0, ks=(1, 2), stop=("\n",))
-VERSIONS = Versions("t", "k", "p", "i", "r", "0.1.0")
 
 
 @pytest.fixture(autouse=True)
@@ -51,35 +42,6 @@ def samples() -> list[Sample]:
         Sample("s1", (Message("user", content),), "7", meta),
         Sample("s2", (Message("user", (TextPart("And now?"),)),), "3", meta),
     ]
-
-
-def scored(sample: Sample, *texts: str) -> ScoredGroup:
-    rollouts = tuple(Rollout("s", i, (1, i), (1, 1), (0.0, 0.0), "stop", text, 5, i) for i, text in enumerate(texts))
-    rewards = tuple(
-        RewardResult(float(text == sample.answer), (RewardPart("exact", float(text == sample.answer), 1.0, text),))
-        for text in texts
-    )
-    return ScoredGroup(RolloutGroup(sample, rollouts), rewards)
-
-
-def evaluated(panel: Panel, step: int, *answers: tuple[str, ...], run: Path, **changes: object) -> Evaluation:
-    groups = [scored(sample, *texts) for sample, texts in zip(panel.samples, answers, strict=True)]
-    outcomes = [outcome_of(group, part="exact", at_least=1.0) for group in groups]
-    evaluation = Evaluation(
-        panel=panel.name,
-        panel_hash=panel.hash,
-        data=panel.data,
-        settings=panel.settings,
-        model=EvaluatedModel(str(run / f"checkpoints/step-{step:06d}/model"), "f", run.name, step),
-        versions=VERSIONS,
-        part="exact",
-        at_least=1.0,
-        summary=summarise(outcomes, ks=panel.settings.ks),
-        greedy=None,
-        engine="hf",
-        dtype="float32",
-    )
-    return write_evaluation(replace(evaluation, **changes), panel, groups, [], root=run)  # type: ignore[arg-type]
 
 
 def test_a_panel_is_read_back_as_it_was(samples: list[Sample]) -> None:

@@ -1,0 +1,125 @@
+"""What the page Compare asks: which evaluations share a panel, how they differ, and on which prompts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Literal
+
+import pyarrow as pa
+
+from mmrl.errors import DataError
+from mmrl.evaluation.comparison import Comparison, PromptRow, compare_evaluations
+from mmrl.evaluation.outcomes import PromptOutcome
+from mmrl.evaluation.records import Evaluation
+from mmrl.evaluation.summary import value_of
+
+Change = Literal["solved", "lost", "better", "worse", "same", "missing"]
+CHANGES: dict[Change, str] = {
+    "solved": "newly solved",
+    "lost": "regressed",
+    "better": "higher reward",
+    "worse": "lower reward",
+    "same": "the same",
+    "missing": "asked of one only",
+}
+METRICS = ("accuracy", "reward")
+MAX_COMPARED = 5
+_WORD = re.compile(r"\s+|\w+|[^\w\s]")
+_MAX_WORDS = 2_000
+
+
+@dataclass(frozen=True)
+class PanelGroup:
+    """Evaluations of one panel, oldest first. name: of the panel; hash: of its prompts and settings."""
+
+    name: str
+    hash: str
+    evaluations: tuple[Evaluation, ...]
+
+
+@dataclass(frozen=True)
+class ComparedRow:
+    """A prompt with everyone's responses. changes: against the base, one for each other evaluation."""
+
+    row: PromptRow
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What was asked for. metrics: those of METRICS that all have; rows: every prompt."""
+
+    comparison: Comparison
+    metrics: tuple[str, ...]
+    rows: tuple[ComparedRow, ...]
+
+    def count(self, other: int, change: Change) -> int:
+        """How many prompts changed so for evaluation number `other`, the base being none of them."""
+        return sum(row.changes[other] == change for row in self.rows)
+
+
+def by_panel(evaluations: Sequence[Evaluation]) -> list[PanelGroup]:
+    """Those with most evaluations first, so that what can be compared comes first."""
+    groups: dict[str, list[Evaluation]] = {}
+    for evaluation in evaluations:
+        groups.setdefault(evaluation.panel_hash, []).append(evaluation)
+    found = [PanelGroup(own[-1].panel, panel_hash, tuple(own)) for panel_hash, own in groups.items()]
+    return sorted(found, key=lambda group: (-len(group.evaluations), group.name))
+
+
+def chosen(group: PanelGroup, ids: Sequence[str]) -> list[Evaluation]:
+    """Those of the panel that are named, in that order, the first being the base; where none is named the first and
+    the last that were made."""
+    known = {evaluation.id: evaluation for evaluation in group.evaluations}
+    named = [known[each] for each in dict.fromkeys(ids) if each in known][:MAX_COMPARED]
+    return named or [group.evaluations[place] for place in sorted({0, len(group.evaluations) - 1})]
+
+
+def compare(evaluations: Sequence[Evaluation]) -> Compared:
+    """Raises DataError where files are gone or damaged, or nothing can be compared."""
+    try:
+        outcomes = [{each.prompt_id: each for each in evaluation.outcomes()} for evaluation in evaluations]
+        metrics = tuple(metric for metric in METRICS if _have_all(outcomes, metric))
+        comparison = compare_evaluations(evaluations, metrics=metrics)
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"an evaluation cannot be read: {' '.join(str(error).split())[:200]}") from error
+    base, *others = outcomes
+    rows = tuple(
+        ComparedRow(row, tuple(_change(base.get(row.prompt_id), other.get(row.prompt_id)) for other in others))
+        for row in comparison.rows
+    )
+    return Compared(comparison, metrics, rows)
+
+
+def word_differences(base: str, other: str) -> list[tuple[str, bool]]:
+    """The other text in pieces, each with whether it is not in the base; word by word."""
+    before, after = _WORD.findall(base)[:_MAX_WORDS], _WORD.findall(other)[:_MAX_WORDS]
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    pieces = [
+        ("".join(after[start:end]), tag != "equal") for tag, _, _, start, end in matcher.get_opcodes() if end > start
+    ]
+    rest = other[sum(map(len, after)) :]
+    return [*pieces, *([(rest, True)] if rest else [])]
+
+
+def _have_all(outcomes: Sequence[dict[str, PromptOutcome]], metric: str) -> bool:
+    """Whether some prompt has the metric in the base and in each other evaluation."""
+    base, *others = [
+        {prompt for prompt, outcome in own.items() if value_of(outcome, metric) is not None} for own in outcomes
+    ]
+    return all(base & other for other in others)
+
+
+def _change(before: PromptOutcome | None, after: PromptOutcome | None) -> Change:
+    if before is None or after is None:
+        return "missing"
+    first, second = value_of(before, "accuracy"), value_of(after, "accuracy")
+    if first is not None and second is not None and first != second:
+        return "solved" if second > first else "lost"
+    first, second = value_of(before, "reward"), value_of(after, "reward")
+    if first is None or second is None or first == second:
+        return "same"
+    return "better" if second > first else "worse"

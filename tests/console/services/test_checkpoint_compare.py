@@ -1,0 +1,82 @@
+"""Checkpoints side by side: what changed prompt by prompt, against numbers counted by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from evaluation_builders import SETTINGS, evaluated
+
+from console.services.checkpoint_compare import by_panel, chosen, compare, word_differences
+from mmrl.data.images import ImageStore
+from mmrl.errors import DataError
+from mmrl.evaluation.panels import Panel, panel_of, save_panel
+from mmrl.evaluation.records import Evaluation
+from mmrl.types import Message, Sample, TextPart
+
+ANSWERS = "7312"
+
+
+@pytest.fixture
+def panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Panel:
+    monkeypatch.setenv("MMRL_HOME", str(tmp_path / "home"))
+    prompts = [
+        Sample(f"s{number}", (Message("user", (TextPart(f"Which is digit {number}?"),)),), answer)
+        for number, answer in enumerate(ANSWERS)
+    ]
+    panel = panel_of(prompts, replace(SETTINGS, samples_per_prompt=1, ks=()), name="digits")
+    save_panel(panel, ImageStore())
+    return panel
+
+
+def _asked(panel: Panel, step: int, answers: Sequence[str], tmp_path: Path, **changes: object) -> Evaluation:
+    return evaluated(panel, step, *((answer,) for answer in answers), run=tmp_path / "home/runs/a-run", **changes)
+
+
+def test_wins_ties_losses_and_changes_are_counted_prompt_by_prompt(panel: Panel, tmp_path: Path) -> None:
+    """7 stays right, 3 is newly solved, 1 regresses, 2 stays wrong with another answer."""
+    found = compare([_asked(panel, 0, "7918", tmp_path), _asked(panel, 9, "7359", tmp_path)])
+    assert [row.changes for row in found.rows] == [("same",), ("solved",), ("lost",), ("same",)]
+    assert (found.count(0, "solved"), found.count(0, "lost"), found.count(0, "same")) == (1, 1, 2)
+    assert found.metrics == ("accuracy", "reward")
+    result = found.comparison.results[0]["accuracy"]
+    assert (result.first, result.second, result.better, result.same, result.worse) == (0.5, 0.5, 1, 2, 1)
+    assert result.p_value == 1.0
+
+
+def test_where_nothing_was_graded_the_reward_alone_is_compared(panel: Panel, tmp_path: Path) -> None:
+    found = compare([_asked(panel, 0, "7918", tmp_path, part="none"), _asked(panel, 9, "7358", tmp_path, part="none")])
+    assert found.metrics == ("reward",)
+    assert [row.changes for row in found.rows] == [("same",), ("better",), ("worse",), ("same",)]
+
+
+def test_evaluations_are_grouped_by_what_was_asked_and_the_first_named_is_the_base(
+    panel: Panel, tmp_path: Path
+) -> None:
+    first, second = _asked(panel, 0, "7918", tmp_path), _asked(panel, 9, "7359", tmp_path)
+    third = _asked(panel, 20, "7312", tmp_path)
+    other = replace(first, panel_hash="another", panel="other")
+    groups = by_panel([other, first, second, third])
+    assert [(group.name, len(group.evaluations)) for group in groups] == [("digits", 3), ("other", 1)]
+    assert chosen(groups[0], []) == [first, third]
+    assert chosen(groups[0], [third.id, "gone", first.id]) == [third, first]
+    assert chosen(groups[1], []) == [other]
+
+
+def test_files_that_are_gone_are_told(panel: Panel, tmp_path: Path) -> None:
+    evaluations = [_asked(panel, step, "7312", tmp_path) for step in (0, 9)]
+    assert evaluations[1].folder is not None
+    for file in evaluations[1].folder.glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(DataError, match="an evaluation cannot be read"):
+        compare(evaluations)
+
+
+def test_words_that_the_base_lacks_are_told_and_nothing_is_lost() -> None:
+    assert word_differences("a red box", "a blue box") == [("a ", False), ("blue", True), (" box", False)]
+    assert word_differences("", "new text") == [("new text", True)]
+    assert word_differences("old", "") == []
+    long = "word " * 3000
+    assert "".join(text for text, _ in word_differences(long, long + "end")) == long + "end"
