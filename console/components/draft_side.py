@@ -6,6 +6,7 @@ import time
 
 import streamlit as st
 
+from console.components.changes import changed
 from console.components.form import FORM_ERROR
 from console.components.parts import problem
 from console.components.preflight_card import preflight_card, preflight_failure, preflight_working
@@ -54,13 +55,13 @@ def _going_on(draft: Draft, drafts: Drafts) -> None:
     key = f"{draft.id}_going_on"
     st.session_state[key] = draft.resume_checkpoint is not None
 
-    def change() -> None:
-        drafts.change(draft.id, resume_checkpoint=draft.checkpoint if st.session_state[key] else None)
+    def change(is_on: bool) -> None:
+        drafts.change(draft.id, resume_checkpoint=draft.checkpoint if is_on else None)
 
     st.toggle(
         "Go on with its optimiser and its place in the data",
         key=key,
-        on_change=change,
+        on_change=changed(key, change),
         help="Off: a new run that begins with the checkpoint's weights. On: the same run goes on with what you change.",
     )
 
@@ -96,13 +97,13 @@ def as_text(draft: Draft, drafts: Drafts, launching: Launching, checked: Checked
         if st.session_state.get(key) != draft.text:
             st.session_state[key] = draft.text
 
-        def change() -> None:
+        def change(text: str) -> None:
             try:
-                drafts.set_text(draft.id, st.session_state[key])
+                drafts.set_text(draft.id, text)
             except MmrlError as error:
                 st.session_state[FORM_ERROR] = str(error)
 
-        st.text_area("Config", key=key, height=380, on_change=change, label_visibility="collapsed")
+        st.text_area("Config", key=key, height=380, on_change=changed(key, change), label_visibility="collapsed")
         st.caption("Ctrl-Enter takes over what you changed here; the form follows.")
         if not checked.is_sound:
             _faults(checked)

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from console.components.changes import changed
 from console.components.text import literal
 from console.services.drafts import UNSET, Draft, Drafts
 from console.services.form_fields import FormField, to_value
@@ -71,7 +72,7 @@ def fields_grid(form: Form, fields: Sequence[FormField], *, columns: int) -> Non
 
 def _switch(form: Form, field: FormField, label: str, value: Any) -> None:
     key = form.hold(field.key, bool(value))
-    st.toggle(label, key=key, help=field.help, on_change=lambda: form.store(field, st.session_state[key]))
+    st.toggle(label, key=key, help=field.help, on_change=changed(key, lambda new: form.store(field, new)))
 
 
 def _choice(form: Form, field: FormField, label: str, value: Any) -> None:
@@ -83,7 +84,7 @@ def _choice(form: Form, field: FormField, label: str, value: Any) -> None:
         key=key,
         help=field.help,
         format_func=lambda option: "none" if option is None else str(option),
-        on_change=lambda: form.store(field, st.session_state[key]),
+        on_change=changed(key, lambda new: form.store(field, new)),
     )
 
 
@@ -96,7 +97,7 @@ def _choices(form: Form, field: FormField, label: str, value: Any) -> None:
         key=key,
         help=field.help,
         placeholder="none",
-        on_change=lambda: form.store(field, list(st.session_state[key])),
+        on_change=changed(key, lambda new: form.store(field, list(new))),
     )
 
 
@@ -110,7 +111,7 @@ def _texts(form: Form, field: FormField, label: str, value: Any) -> None:
         help=field.help,
         accept_new_options=True,
         placeholder="type, then Enter",
-        on_change=lambda: form.store(field, list(st.session_state[key])),
+        on_change=changed(key, lambda new: form.store(field, list(new))),
     )
 
 
@@ -125,7 +126,7 @@ def _text(form: Form, field: FormField, label: str, value: Any) -> None:
         help=field.help,
         live=_PAUSE,
         placeholder="none" if field.is_nullable else None,
-        on_change=lambda: form.store(field, to_value(field, st.session_state[key])),
+        on_change=changed(key, lambda new: form.store(field, to_value(field, new))),
     )
 
 
@@ -144,7 +145,7 @@ def _whole(form: Form, field: FormField, label: str, value: Any) -> None:
         key=key,
         help=field.help,
         placeholder="none" if field.is_nullable else None,
-        on_change=lambda: form.store(field, _or_default(field, st.session_state[key])),
+        on_change=changed(key, lambda new: form.store(field, _or_default(field, new))),
     )
 
 
@@ -154,8 +155,7 @@ def _type(form: Form, field: FormField, label: str, value: Any) -> None:
     options: list[Any] = [*([None] if field.is_nullable else []), *field.options]
     key = form.hold(field.key, tag if tag in options else options[0])
 
-    def change() -> None:
-        chosen = st.session_state[key]
+    def change(chosen: str | None) -> None:
         form.save(field.key, UNSET if chosen is None else {"type": chosen})
 
     st.selectbox(
@@ -164,7 +164,7 @@ def _type(form: Form, field: FormField, label: str, value: Any) -> None:
         key=key,
         help=field.help,
         format_func=lambda option: "its own" if option is None else str(option),
-        on_change=change,
+        on_change=changed(key, change),
     )
 
 
@@ -175,7 +175,7 @@ def _part(form: Form, field: FormField, label: str, value: Any) -> None:
         label,
         key=key,
         help=field.help,
-        on_change=lambda: form.save(field.key, {} if st.session_state[key] else UNSET),
+        on_change=changed(key, lambda new: form.save(field.key, {} if new else UNSET)),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from console.components import check_report
+from console.components.changes import changed
 from console.components.parts import part, problem
 from console.components.text import literal
 from console.services.checking import Checking, Report, as_shown
@@ -121,8 +122,8 @@ def _register(
 ) -> None:
     key = f"dataset_name_{upload.id}"
 
-    def rename() -> None:
-        uploads.change(upload, name=str(st.session_state[key]).strip())
+    def rename(name: str) -> None:
+        uploads.change(uploads.get(upload.id), name=name.strip())
 
     st.session_state.setdefault(key, upload.name)
     name = st.text_input(
@@ -130,7 +131,7 @@ def _register(
         key=key,
         max_chars=100,
         live=True,
-        on_change=rename,
+        on_change=changed(key, rename),
         help="Letters, digits, '.', '_' and '-'. A name that there is already gets a new version; the old one stays.",
     ).strip()
     is_name = bool(NAME_PATTERN.fullmatch(name))
@@ -156,23 +157,20 @@ def _reading(upload: Upload, uploads: Uploads, *, columns: tuple[str, ...]) -> N
         st.write("Columns are recognised by their names. Where that fails, say here which column holds what.")
         _mapping(upload, uploads, columns)
 
-        def change() -> None:
-            uploads.change(upload, images_first=st.session_state[first], benchmark=st.session_state[benchmark])
-
         first, benchmark = f"images_first_{upload.id}", f"benchmark_{upload.id}"
         st.session_state.setdefault(first, upload.images_first)
         st.session_state.setdefault(benchmark, upload.benchmark)
         st.toggle(
             "Put images before the text where it does not say where they belong",
             key=first,
-            on_change=change,
+            on_change=changed(first, lambda new: uploads.change(uploads.get(upload.id), images_first=new)),
             help="A text says it by <image>. Without this, such rows are refused.",
         )
         st.selectbox(
             "These are the files of a public benchmark",
             [None, *BENCHMARKS],
             key=benchmark,
-            on_change=change,
+            on_change=changed(benchmark, lambda new: uploads.change(uploads.get(upload.id), benchmark=new)),
             format_func=lambda name: name or "no",
         )
 
@@ -182,9 +180,8 @@ def _mapping(upload: Upload, uploads: Uploads, columns: tuple[str, ...]) -> None
     for number, field in enumerate(MAPPED_FIELDS):
         key = f"map_{field}_{upload.id}"
 
-        def change(field: str = field, key: str = key) -> None:
+        def change(chosen: str | None, field: str = field) -> None:
             kept = {name: column for name, column in uploads.get(upload.id).mapping.items() if name != field}
-            chosen = st.session_state[key]
             uploads.change(uploads.get(upload.id), mapping=kept | ({field: chosen} if chosen else {}))
 
         options = dict.fromkeys([None, *columns, *([upload.mapping[field]] if field in upload.mapping else [])])
@@ -194,7 +191,7 @@ def _mapping(upload: Upload, uploads: Uploads, columns: tuple[str, ...]) -> None
                 field.capitalize(),
                 list(options),
                 key=key,
-                on_change=change,
+                on_change=changed(key, change),
                 format_func=lambda name: "as recognised" if name is None else name,
                 help=_FIELD_HELP[field],
             )

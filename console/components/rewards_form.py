@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import streamlit as st
 
+from console.components.changes import changed
 from console.components.form import FORM_ERROR, Form, fields_grid
 from console.components.parts import problem
 from console.components.text import literal
@@ -74,8 +75,7 @@ def _add(form: Form, items: list[Mapping[str, Any]]) -> None:
     """Any reward that mmrl has; its settings are asked once it is there."""
     key = form.key("reward-new")
 
-    def add() -> None:
-        chosen = st.session_state[key]
+    def add(chosen: str | None) -> None:
         if chosen is not None:
             form.save("reward", [*(dict(each) for each in items), {"type": chosen, "weight": 1.0}])
             st.session_state[key] = None
@@ -87,7 +87,7 @@ def _add(form: Form, items: list[Mapping[str, Any]]) -> None:
         key=key,
         placeholder="choose what an answer is judged by",
         format_func=lambda name: f"{name}: {' '.join((_CLASSES[name].__doc__ or '').split())[:90]}",
-        on_change=add,
+        on_change=changed(key, add),
     )
 
 

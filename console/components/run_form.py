@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from console.components.changes import changed
 from console.components.form import Form, fields_grid
 from console.components.text import literal
 from console.services.algorithm_notes import AlgorithmNote, algorithm_notes, preference_notes
@@ -30,7 +31,7 @@ def goal(form: Form) -> str:
         format_func=lambda each: GOALS[each][0],
         key=key,
         required=True,
-        on_change=lambda: form.save("kind", st.session_state[key]),
+        on_change=changed(key, lambda new: form.save("kind", new)),
     )
     st.caption(GOALS[st.session_state[key]][1])
     form.tell_faults("kind")
@@ -54,7 +55,7 @@ def name_and_model(form: Form, models: Sequence[str]) -> None:
             accept_new_options=True,
             placeholder="choose, or type a folder or hub name",
             help=fields["model.path"].help,
-            on_change=lambda: form.save("model.path", st.session_state[key] or UNSET),
+            on_change=changed(key, lambda new: form.save("model.path", new or UNSET)),
         )
         form.tell_faults("model.path")
         form.tell_faults("model")
@@ -75,7 +76,7 @@ def data(form: Form, known: Mapping[str, int]) -> None:
             format_func=lambda ref: f"{ref} · {count_text(known[ref])} rows" if ref in known else ref,
             placeholder="choose a data set",
             help="One data set, or several that are mixed by weight. A path or hf://NAME@SPLIT can be typed too.",
-            on_change=lambda: _save_train(form, list(st.session_state[key]), train_weights(written)),
+            on_change=changed(key, lambda new: _save_train(form, list(new), train_weights(written))),
         )
         form.tell_faults("data.train")
         form.tell_faults("data")
@@ -92,7 +93,7 @@ def data(form: Form, known: Mapping[str, int]) -> None:
             accept_new_options=True,
             format_func=lambda ref: "none" if ref is None else ref,
             help="Answered from time to time, and never trained on. Split a data set to get some.",
-            on_change=lambda: form.save("data.eval", st.session_state[key_eval] or UNSET),
+            on_change=changed(key_eval, lambda new: form.save("data.eval", new or UNSET)),
         )
         form.tell_faults("data.eval")
 
@@ -111,7 +112,7 @@ def algorithm(form: Form, kind: str) -> None:
         list(notes),
         key=key,
         help="How rewards become updates." if kind == "rl" else "What is made of a better and a worse answer.",
-        on_change=lambda: form.save(part, {"type": st.session_state[key]}),
+        on_change=changed(key, lambda new: form.save(part, {"type": new})),
     )
     form.tell_faults(f"{part}.type")
     form.tell_faults(part)
@@ -187,11 +188,11 @@ def _weights(form: Form, refs: list[str], weights: dict[str, float]) -> None:
         weight = weights.get(ref, 1.0)
         key = form.hold(f"weight-{number}-{ref}", weight)
 
-        def change(ref: str = ref, key: str = key) -> None:
-            _save_train(form, refs, weights | {ref: max(float(st.session_state[key] or 0), 0.01)})
+        def change(new: float | None, ref: str = ref) -> None:
+            _save_train(form, refs, weights | {ref: max(float(new or 0), 0.01)})
 
         label = f"Weight of {literal(ref)}: {weight / total:.0%} of what is drawn"
-        st.number_input(label, min_value=0.01, step=0.5, key=key, on_change=change)
+        st.number_input(label, min_value=0.01, step=0.5, key=key, on_change=changed(key, change))
 
 
 def _save_train(form: Form, refs: list[str], weights: Mapping[str, float]) -> None:

@@ -138,7 +138,7 @@ def test_from_uploaded_data_to_a_launched_grpo_run_with_a_reload_at_every_stage(
     (job,) = jobs_of(home)
     assert job.config["data"]["train"] == "shades@train" or job.config["data"]["train"] == "shades"
     assert (job.config["train"]["steps"], job.config["optim"]["lr"]) == (3, 1e-4)
-    assert job.config["algorithm"]["type"] == "grpo"
+    assert (job.config["algorithm"]["type"], job.config["model"]["dtype"]) == ("grpo", "float32")
 
 
 def test_k01_values_stay_when_another_page_was_visited(tiny: tuple[Any, Home], open_page: Callable[..., Page]) -> None:
