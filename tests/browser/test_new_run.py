@@ -160,6 +160,7 @@ def test_k02_a_refresh_and_a_restart_of_the_server_restore_the_draft(
 ) -> None:
     console, home = tiny
     page = open_page(console, "/new-run?template=quickstart")
+    field(page, "Name").press("End")
     field(page, "Name").press_sequentially("-half", delay=30)
     expect(yaml(page)).to_have_value(re.compile("name: quickstart-half"))
     write(page, "Steps", "7")
