@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import streamlit as st
 
+from console.components.text import literal
 from console.services.formats import bytes_text
 from console.services.installation import Fact, Storage, TrackerFact
 
 
 def facts(rows: Iterable[Fact], *, key: str) -> None:
-    """As a table; nothing in it is read as Markdown."""
-    shown = [{"Name": fact.name, "Value": fact.value, "Meaning": fact.meaning} for fact in rows]
-    st.dataframe(shown, hide_index=True, key=key, column_config=_columns())
+    """One below the other; side by side where there is room."""
+    with st.container(border=True, key=key, gap="xsmall"):
+        for fact in rows:
+            name, value, meaning = st.columns([2, 3, 5], vertical_alignment="center")
+            name.markdown(f"**{literal(fact.name)}**")
+            value.text(fact.value)
+            meaning.caption(fact.meaning)
 
 
 def tracker_facts(rows: Iterable[TrackerFact]) -> None:
-    shown = [
-        {"Name": each.name, "Goes to": each.value, "Ready": "yes" if each.is_ready else "no", "Meaning": each.meaning}
-        for each in rows
-    ]
-    st.dataframe(shown, hide_index=True, key="trackers", column_config=_columns())
+    shown = [Fact(each.name, each.value, f"{'' if each.is_ready else 'Not ready. '}{each.meaning}") for each in rows]
+    facts(shown, key="trackers")
 
 
 def storage_figures(storage: Storage) -> None:
@@ -36,13 +37,3 @@ def storage_figures(storage: Storage) -> None:
         for label, value, meaning in tiles:
             st.metric(label, value, help=meaning, border=True)
     st.text(f"mmrl's home is {storage.home}")
-
-
-def _columns() -> dict[str, Any]:
-    return {
-        "Name": st.column_config.TextColumn(width="small"),
-        "Value": st.column_config.TextColumn(width="medium"),
-        "Goes to": st.column_config.TextColumn(width="medium"),
-        "Ready": st.column_config.TextColumn(width="small"),
-        "Meaning": st.column_config.TextColumn(width="large"),
-    }

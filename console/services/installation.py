@@ -51,7 +51,7 @@ def versions() -> list[Fact]:
     """Read from metadata: nothing heavy is imported."""
     found = [
         Fact("mmrl", code_version(), "Of the console. Workers tell theirs on the page Cluster."),
-        Fact("Python", platform.python_version(), platform.platform()),
+        Fact("Python", platform.python_version(), f"On {platform.system()} {platform.machine()}."),
     ]
     for name in _PACKAGES:
         try:
@@ -66,7 +66,7 @@ def database_facts(database: Database) -> list[Fact]:
     settings = database.settings
     return [
         Fact("Job database", database.shown_url, "Set by MMRL_DATABASE_URL; a SQLite file in mmrl's home without it."),
-        Fact("Schema", f"version {status.current}", "`mmrl db upgrade` brings it to a newer mmrl's."),
+        Fact("Schema", f"version {status.current}", "mmrl db upgrade brings it to a newer mmrl's."),
         Fact("Lease", f"{settings.lease_s:g} s", "A worker that is silent for so long has lost its jobs."),
         Fact("Beat", f"{settings.beat_s:g} s", "Between two signs of life of a worker."),
         Fact("Grace", f"{settings.grace_s:g} s", "Time that a run has for a last checkpoint when it is stopped."),
@@ -95,7 +95,7 @@ def trackers() -> list[TrackerFact]:
             "wandb",
             is_online,
             "online" if is_online else f"offline ({wandb_mode or 'no WANDB_API_KEY'})",
-            "Online with WANDB_API_KEY. An offline run is sent later with `wandb sync`.",
+            "Online with WANDB_API_KEY. An offline run is sent later with wandb sync.",
         ),
         TrackerFact(
             "mlflow",
@@ -103,7 +103,7 @@ def trackers() -> list[TrackerFact]:
             _without_password(mlflow) or "a file in each run directory",
             "MLFLOW_TRACKING_URI names the server.",
         ),
-        TrackerFact("tensorboard", True, "a folder in each run directory", "`tensorboard --logdir RUN` shows it."),
+        TrackerFact("tensorboard", True, "a folder in each run directory", "tensorboard --logdir RUN shows it."),
     ]
 
 

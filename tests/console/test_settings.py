@@ -75,10 +75,9 @@ def test_no_secret_of_the_environment_is_told(
     monkeypatch.setenv("WANDB_API_KEY", "fake-wandb-key")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:fake-password@mlflow.example/x")
     test = run_page("settings", shared_home("small"), part="Trackers")
-    tables = "\n".join(table.value.to_string() for table in test.dataframe)
-    assert "fake-" not in said(test) + tables
-    assert "https://…@mlflow.example/x" in tables
-    assert "online" in tables
+    assert "fake-" not in said(test)
+    assert "https://…@mlflow.example/x" in said(test)
+    assert "online" in said(test).splitlines()
 
 
 def test_the_installation_is_told(shared_home: Callable[[str], Home], run_page: Page) -> None:
