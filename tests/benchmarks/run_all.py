@@ -48,7 +48,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(reports, indent=1))
     else:
-        parts = (shares, growth, offline, engines, rewards, ingest, job_database, machine)
+        parts = (shares, growth, offline, engines, rewards, ingest, job_database, console, machine)
         DOCS.write_text(HEADER + table(reports) + "".join(part() for part in parts))
         print(f"wrote {DOCS}", file=sys.stderr)
 
@@ -118,6 +118,12 @@ def job_database() -> str:
     overhead = printed(title, "worker_overhead.py")
     title = "Indexing a second of a run with 1,000 metrics and 2,000 samples (`tests/benchmarks/indexer.py`):"
     return claims + fleet + overhead + printed(title, "indexer.py")
+
+
+def console() -> str:
+    """Server time and memory of the console's pages on a large home."""
+    title = "Pages of the console, 1,000 runs and 1,000,000 samples indexed (`tests/benchmarks/console_pages.py`):"
+    return printed(title, "console_pages.py")
 
 
 def printed(title: str, script: str, *arguments: str) -> str:
