@@ -15,6 +15,7 @@ PAGES = (
     st.Page("app_pages/new_run.py", title="New run", url_path="new-run"),
     st.Page("app_pages/runs.py", title="Runs", url_path="runs"),
     st.Page("app_pages/compare.py", title="Compare", url_path="compare"),
+    st.Page("app_pages/label.py", title="Label", url_path="label"),
     st.Page("app_pages/cluster.py", title="Cluster", url_path="cluster"),
     st.Page("app_pages/settings.py", title="Settings", url_path="settings"),
     st.Page("app_pages/dataset.py", title="Data set", url_path="dataset", visibility="hidden"),
