@@ -26,6 +26,7 @@ PAGES = {
     "cluster": ("/cluster", "Pools"),
     "settings": ("/settings", "New token"),
     "settings-people": ("/settings?part=People", "Add somebody"),
+    "settings-trackers": ("/settings?part=Trackers", "Secrets"),
     "settings-installation": ("/settings?part=Installation", "Versions"),
 }
 SLOW_MS = 60_000
