@@ -46,8 +46,10 @@ def serve(
     """
     from mmrl.runs.checkpoint_refs import resolve_model
     from mmrl.serving.server import ServeSettings, serving
+    from mmrl.trainer.checkpoint_folder import check_model
 
     ref = resolve_model(checkpoint, step)
+    check_model(ref)
     settings = ServeSettings(
         model=ref.model,
         name=name or ref.label,

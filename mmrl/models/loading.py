@@ -243,6 +243,11 @@ def ask_transformers(path: str, load: Any, **arguments: Any) -> Any:
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0]
         if Path(path).is_dir():
+            if (Path(path) / "adapter_config.json").is_file() and not (Path(path) / "config.json").is_file():
+                reason = (
+                    "it is an adapter of peft without the weights that it is added to; export the merged model "
+                    "(`mmrl checkpoint export RUN`, without --adapter), or merge it with peft's merge_and_unload"
+                )
             raise ModelError(f"model {path}: {reason}") from error
         offline = os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
         hint = (

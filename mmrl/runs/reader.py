@@ -204,10 +204,10 @@ def _begin(events: list[Event], rows: list[dict[str, Any]]) -> int | None:
 def _checkpoint(path: Path) -> CheckpointRecord | None:
     try:
         manifest = json.loads((path / layout.MANIFEST_FILE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        num_bytes = sum(entry["bytes"] for entry in manifest["files"].values())
+        return CheckpointRecord(manifest["step"], path, num_bytes, manifest.get("metrics", {}), is_pinned(path))
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    num_bytes = sum(entry["bytes"] for entry in manifest["files"].values())
-    return CheckpointRecord(manifest["step"], path, num_bytes, manifest.get("metrics", {}), is_pinned(path))
 
 
 def _values(row: Mapping[str, Any]) -> dict[str, float | None]:

@@ -17,15 +17,32 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from mmrl.checkpoint_files import MODEL_FOLDER
+from mmrl.errors import DataError
+from mmrl.runs.checkpoint_refs import ModelRef
 from mmrl.runs.disk import plain
 from mmrl.runs.layout import MANIFEST_FILE
 
 
-def find_fault(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, or None when every file is as its manifest says."""
+def check_model(ref: ModelRef) -> None:
+    """Raises DataError where the model of a checkpoint is not what was written: its answers would be another's."""
+    fault = None if ref.checkpoint is None else find_fault(ref.checkpoint, within=f"{MODEL_FOLDER}/")
+    if fault is not None:
+        raise DataError(f"checkpoint {ref.checkpoint} is damaged: {fault}; take another one")
+
+
+def find_fault(folder: Path, *, within: str = "") -> str | None:
+    """What is wrong with a checkpoint, or None when every file is as its manifest says.
+
+    within: how the names of the files begin that are looked at.
+    """
     try:
         manifest = json.loads((folder / MANIFEST_FILE).read_text())
-        files = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in manifest["files"].items()}
+        files = {
+            name: (int(entry["bytes"]), str(entry["sha256"]))
+            for name, entry in manifest["files"].items()
+            if name.startswith(within)
+        }
     except FileNotFoundError:
         return f"it has no {MANIFEST_FILE}, so it was never finished"
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -33,6 +33,7 @@ from mmrl.models.versions import (
 )
 from mmrl.rewards.runner import RewardRunner
 from mmrl.runs.checkpoint_refs import ModelRef
+from mmrl.trainer.checkpoint_folder import check_model
 from mmrl.trainer.evaluation import Answers, Grading, answer_all
 from mmrl.trainer.targets import prompt_only
 
@@ -86,12 +87,14 @@ def evaluate_model(
     """Answers `panel` with the model of `ref` under the engine, precision and rewards of `config`, and keeps it.
 
     root: where it is kept; the run that the model is of, or mmrl's home, if not given.
-    Raises ConfigError for a config without rewards, ModelError for a model that cannot be loaded.
+    Raises ConfigError for a config without rewards, ModelError for a model that cannot be loaded,
+    DataError for a checkpoint that is damaged.
     """
     if not config.reward and not functions:
         raise ConfigError(
             "reward: an evaluation needs at least one reward to grade by (got none), such as `reward: [{type: exact}]`"
         )
+    check_model(ref)
     settings, store = panel.settings, ImageStore()
     config = _under(config, ref, settings)
     engine = config.rollout.engine

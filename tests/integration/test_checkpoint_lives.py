@@ -220,6 +220,34 @@ def test_x11_an_index_that_leads_out_of_the_folder_is_not_exported(finished: Pat
         export_checkpoint(resolve_model(str(folder)), tmp_path / "out")
 
 
+def test_a_damaged_checkpoint_is_neither_evaluated_nor_served(
+    finished: Path, digits_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One bit is enough: weights that nobody trained give numbers too."""
+    run_dir = shutil.copytree(finished, digits_home / "runs" / "damaged")
+    weights = run_dir / "checkpoints/step-000004/model/model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1000] ^= 1
+    weights.write_bytes(data)
+    for words in (["checkpoint", "evaluate", "damaged@4", "--limit", "4"], ["serve", "damaged@4", "--port", "0"]):
+        assert main(words) == 2
+        assert "is damaged: model/model.safetensors does not have the content" in capsys.readouterr().err
+    assert main(["checkpoint", "evaluate", "damaged@2", "--limit", "4"]) == 0
+    (run_dir / "checkpoints/step-000004/manifest.json").write_text("{}")
+    assert main(["checkpoint", "list", "damaged"]) == 0
+    assert "step-000004" not in capsys.readouterr().out.partition("step-000002")[2]
+
+
+def test_an_adapter_alone_is_no_model(tmp_path: Path) -> None:
+    from mmrl.config.run import ImageConfig, ModelConfig
+    from mmrl.data.images import ImageStore
+    from mmrl.models.policy import load_policy
+
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"it is an adapter of peft .*`mmrl checkpoint export RUN`, without --adapter"):
+        load_policy(ModelConfig(path=str(tmp_path)), ImageConfig(), store=ImageStore())
+
+
 def test_a_fork_goes_on_with_other_settings_and_says_where_it_comes_from(
     finished: Path, digits_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
