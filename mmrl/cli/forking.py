@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mmrl.errors import ConfigError
+from mmrl.errors import ConfigError, ConflictError
 
 if TYPE_CHECKING:
     from mmrl.config import LoadedConfig
@@ -47,12 +47,14 @@ def load_fork(checkpoint: str, config: str | Path | None, overrides: Sequence[st
     """The checkpoint's own config, with the top-level keys of `config` in place of its own, and the overrides.
 
     config: may be the first override, where no file is named.
-    Raises NotFoundError for what is no checkpoint, ConfigError for settings that are wrong.
+    Raises NotFoundError for what is no checkpoint, ConfigError for settings that are wrong,
+    ConflictError for those that a fork cannot change.
     """
     from mmrl.config.dump import dump_yaml
     from mmrl.config.loading import load_over
     from mmrl.runs.checkpoint_refs import resolve_model
     from mmrl.runs.config_file import changed_settings, parse_config
+    from mmrl.runs.forks import fork_conflict
     from mmrl.runs.layout import CONFIG_FILE
 
     ref = resolve_model(checkpoint)
@@ -65,5 +67,9 @@ def load_fork(checkpoint: str, config: str | Path | None, overrides: Sequence[st
         words, config = [str(config), *words], None
     text = (ref.checkpoint / CONFIG_FILE).read_text(encoding="utf-8")
     loaded = load_over(config, parse_config(text), words, source=str(ref.checkpoint / CONFIG_FILE))
-    changes = changed_settings(text, dump_yaml(loaded.run_config))
+    mine = dump_yaml(loaded.run_config)
+    conflict = fork_conflict(ref.checkpoint, mine)
+    if conflict is not None:
+        raise ConflictError(conflict)
+    changes = changed_settings(text, mine)
     return Fork(loaded, ref.checkpoint, changes)

@@ -8,9 +8,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from mmrl.checkpoint_files import MODEL_FOLDER
+from mmrl.runs.config_file import identity_conflict
 from mmrl.runs.disk import plain, write_whole
+from mmrl.runs.layout import CONFIG_FILE
 
 FORK_FILE = "fork.json"
+
+MAY_CHANGE = ("name", "seed", "data.train", "algorithm.type")
+"""Settings of a run's identity that a fork may have otherwise."""
+
+
+def fork_conflict(checkpoint: Path, config_yaml: str) -> str | None:
+    """Why no run of this config can begin at the checkpoint: its states are of another model, or kind of training."""
+    conflict = identity_conflict((checkpoint / CONFIG_FILE).read_text(), config_yaml, except_for=MAY_CHANGE)
+    if conflict is None:
+        return None
+    return (
+        f"checkpoint {checkpoint} cannot be forked with this config: {conflict}. To begin from its weights alone, set "
+        f"model.path: {checkpoint / MODEL_FOLDER}"
+    )
 
 
 def write_fork(run_dir: Path, *, checkpoint: Path, run: str, step: int, changes: Mapping[str, tuple[Any, Any]]) -> None:

@@ -15,16 +15,13 @@ from mmrl.engines.shard_checkpoint import read_states
 from mmrl.errors import ConflictError, DataError, ModelError, NotFoundError
 from mmrl.models.fingerprint import fingerprint_difference
 from mmrl.runs import layout
-from mmrl.runs.config_file import changed_settings, identity_conflict
-from mmrl.runs.forks import read_fork
+from mmrl.runs.config_file import changed_settings
+from mmrl.runs.forks import fork_conflict, read_fork
 from mmrl.runs.reader import RunReader
 from mmrl.trainer.checkpoint_folder import find_fault
 from mmrl.trainer.state import Stateful
 
 Say = Callable[[str], None]
-
-_MAY_CHANGE = ("name", "seed", "data.train", "algorithm.type")
-"""Settings of a run's identity that a fork may have otherwise."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +136,10 @@ def fork_point(run_dir: Path, *, config_yaml: str) -> ResumePoint | None:
 
 def _fork(folder: Path, config_yaml: str) -> ResumePoint:
     """A checkpoint of another run. Raises ConflictError where its states are of another model, or kind of training."""
-    theirs = (folder / layout.CONFIG_FILE).read_text()
-    conflict = identity_conflict(theirs, config_yaml, except_for=_MAY_CHANGE)
+    conflict = fork_conflict(folder, config_yaml)
     if conflict is not None:
-        raise ConflictError(
-            f"checkpoint {folder} cannot be forked with this config: {conflict}. To begin from its weights alone, set "
-            f"model.path: {folder / MODEL_FOLDER}"
-        )
+        raise ConflictError(conflict)
+    theirs = (folder / layout.CONFIG_FILE).read_text()
     changes = {key: values for key, values in changed_settings(theirs, config_yaml).items() if key != "name"}
     return replace(_point(folder), is_fork=True, changes=changes)
 

@@ -68,11 +68,14 @@ def test_a_fork_is_a_job_that_goes_on_at_the_checkpoint_with_the_settings_given(
     assert mine == theirs
 
 
-def test_a_fork_of_nothing_and_one_of_another_kind_are_refused(
+def test_a_fork_of_nothing_and_one_of_another_model_are_refused(
     trunk: Path, digits_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "--from", "trunk@7"]) == 3
     assert "it has those of 1, 2, 3" in capsys.readouterr().err
     assert main(["run", "--from", str(digits_home / "base")]) == 2
     assert "set model.path=" in capsys.readouterr().err
-    assert main(["run", "--from", "trunk@2", "kind=reward_model", "data.train=x"]) != 0
+    assert main(["run", "--from", "trunk@2", "name=other", "model.path=elsewhere"]) == 5
+    assert "and 'elsewhere' here. To begin from its weights alone, set model.path" in capsys.readouterr().err
+    with Database.open(f"sqlite:///{digits_home}/mmrl.db") as database:
+        assert not Jobs(database).list(name="other"), "refused before it is a job"
