@@ -20,7 +20,8 @@ Method = Literal["wilson", "t", "none"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """value: a mean over `num` prompts. low, high: its interval at `CONFIDENCE`; None where one prompt tells nothing.
+    """value: a mean over `num` prompts. low, high: its interval at `CONFIDENCE`; None where one prompt, or
+    prompts that all have the same value, tell nothing of it.
 
     method: `wilson` (Wilson 1927, for a share), `t` (Student, for a mean), `none`.
     """
@@ -38,7 +39,7 @@ def estimate(values: Sequence[float], *, bounds: tuple[float, float] | None = No
     if bounds == (0.0, 1.0) and all(value in (0.0, 1.0) for value in values):
         low, high = wilson(round(sum(values)), len(values))
         return Estimate(mean, low, high, len(values), "wilson")
-    if len(values) < 2:
+    if len(values) < 2 or all(value == values[0] for value in values):
         return Estimate(mean, None, None, len(values), "none")
     half = t_quantile(len(values) - 1) * math.sqrt(variance(values) / len(values))
     low, high = mean - half, mean + half

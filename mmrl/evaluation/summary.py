@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from mmrl.errors import ConfigError
 from mmrl.evaluation.intervals import Estimate, estimate
 from mmrl.evaluation.outcomes import PromptOutcome
 from mmrl.evaluation.scores import majority_at_k, pass_at_k
@@ -75,7 +76,7 @@ def metrics_of(outcomes: Sequence[PromptOutcome], *, ks: Sequence[int]) -> dict[
 
 
 def value_of(outcome: PromptOutcome, metric: str) -> float | None:
-    """A metric of one prompt; None where too few of its responses were graded."""
+    """A metric of one prompt; None where too few of its responses were graded. Raises ConfigError for no metric."""
     if metric == "reward":
         totals = [total for total in outcome.rewards if total is not None]
         return fmean(totals) if totals else None
@@ -83,8 +84,8 @@ def value_of(outcome: PromptOutcome, metric: str) -> float | None:
     if metric == "accuracy":
         return fmean(map(float, graded)) if graded else None
     kind, _, number = metric.partition("@")
-    if kind not in ("pass", "maj") or not number.isdecimal():
-        raise ValueError(f"no metric of a prompt is named {metric!r}; there are accuracy, reward, pass@K and maj@K")
+    if kind not in ("pass", "maj") or not number.isdecimal() or int(number) < 1:
+        raise ConfigError(f"metric: got {metric!r}; allowed: accuracy, reward, pass@K and maj@K with K of at least 1")
     if len(graded) < int(number):
         return None
     if kind == "pass":

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from mmrl.errors import DataError
+from mmrl.errors import ConfigError, DataError
 from mmrl.evaluation.outcomes import PromptOutcome
 from mmrl.evaluation.paired import compare_outcomes, sign_flip_p_value
 
@@ -93,3 +93,16 @@ def test_prompts_that_only_one_has_count_in_nothing_and_are_told() -> None:
     assert (result.num_prompts, result.only_first, result.only_second, result.first) == (2, 1, 0, 0.5)
     with pytest.raises(DataError, match="no prompt has accuracy in both evaluations"):
         compare_outcomes(both[:1], both[1:])
+
+
+@pytest.mark.parametrize("metric", ["nonsense", "pass@0", "maj@", "pass@x"])
+def test_a_metric_that_there_is_none_of_is_wrong_use(metric: str) -> None:
+    same = evaluation([0.5] * 4, seed=0)
+    with pytest.raises(ConfigError, match=r"allowed: accuracy, reward, pass@K and maj@K"):
+        compare_outcomes(same, same, metric=metric)
+
+
+def test_two_evaluations_without_a_difference_have_no_interval_of_no_width() -> None:
+    same = evaluation([0.5] * 40, seed=0)
+    result = compare_outcomes(same, same)
+    assert (result.difference, result.low, result.high, result.p_value) == (0.0, None, None, 1.0)
