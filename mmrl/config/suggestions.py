@@ -99,6 +99,8 @@ def suggest(key: str, siblings: tuple[str, ...], model: Model | None = None) -> 
     if near:
         return f"did you mean {prefix + near[0]!r}?"
     known = known_keys(model)
+    if key in known:  # of another `type` of its group
+        return f"it is no setting of this type; known here: {', '.join(siblings)}"
     if _PEERS_WORDS.get(name) in known:
         note = f" ({_NOTES[name]})" if name in _NOTES else ""
         return f"did you mean {_PEERS_WORDS[name]!r}?{note}"

@@ -104,3 +104,17 @@ def test_all_mistakes_are_told_at_once_each_with_its_line(tmp_path: Path) -> Non
 
 def test_a_long_value_is_cut_in_a_message(tmp_path: Path) -> None:
     assert len(fault(tmp_path, f"seed: {'x' * 5000}\n")) < 300
+
+
+@pytest.mark.parametrize(("type_", "key", "known"), [("dpo", "gamma", "beta"), ("orpo", "beta", "odds_weight")])
+def test_a_setting_of_another_loss_is_no_suggestion_for_itself(
+    tmp_path: Path, type_: str, key: str, known: str
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        f"kind: preference\nmodel: {{path: m}}\ndata: {{train: d}}\npreference: {{type: {type_}, {key}: 1}}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert f"unknown key 'preference.{key}'; it is no setting of this type; known here: " in str(caught.value)
+    assert known in str(caught.value)
