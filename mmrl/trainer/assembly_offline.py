@@ -33,6 +33,7 @@ from mmrl.trainer.disk_room import check_room_of_run, expected_bytes
 from mmrl.trainer.engines import EngineNeeds, Engines, SketchMaker
 from mmrl.trainer.fitting import Fitted
 from mmrl.trainer.pair_evaluation import Evaluations, PreferenceEvaluation, RewardModelEvaluation, portions
+from mmrl.trainer.pair_notes import pair_notes
 from mmrl.trainer.preference import PreferenceLoop
 from mmrl.trainer.preference_batches import PreferenceBatches, batches_to_compare, rows_of
 from mmrl.trainer.preflight import announce
@@ -73,6 +74,7 @@ def build_preference_loop(
         prompts = prompt_stream(config, train.kept, config.preference.batch_size, point)
         rewards = stack.enter_context(RewardRunner(config.reward, config.reward_runner, functions=functions))
         if point is None:
+            _warn_of_pairs(config, data, recorder)
             announce(config, source.policy, train, len(held_out), rewards, say=recorder.say, warn=recorder.warn)
         reference = _reference(config, fingerprint, recorder) if preference.needs_reference else None
         to_come = [*_to_come(config, preference, train.kept, point), *portions(compared, config.preference.batch_size)]
@@ -146,6 +148,8 @@ def build_reward_model_loop(
         compared = [sample for sample in held_out if pair_of(sample) is not None]
         prompts = prompt_stream(config, train.kept, config.reward_model.batch_size, point)
         room = 0
+        if point is None:
+            _warn_of_pairs(config, data, recorder)
         if source.policy is not None:
             room = expected_bytes(config, source.policy)
             check_room_of_run(config, source.policy, recorder.writer.run_dir, warn=recorder.warn)
@@ -172,6 +176,11 @@ def build_reward_model_loop(
             ),
             recorder=recorder,
         )
+
+
+def _warn_of_pairs(config: RunConfig, data: RunData, recorder: Recorder) -> None:
+    for note in pair_notes(config, data):
+        recorder.warn(note)
 
 
 def _announce_without_rewards(

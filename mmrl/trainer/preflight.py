@@ -25,6 +25,7 @@ from mmrl.trainer.estimates import estimate_run
 from mmrl.trainer.fitting import Fitted, OverlongPolicy, fit, overlong_policy
 from mmrl.trainer.machine_notes import machine_notes
 from mmrl.trainer.memory import num_parameters
+from mmrl.trainer.pair_notes import pair_notes
 from mmrl.trainer.preflight_sizes import SizesReport, classifier_report, sizes_report
 from mmrl.trainer.reward_try_out import NO_TRY_OUT, TryOut, try_out
 from mmrl.trainer.run_data import RunData, batch_size, check_data, load_data, rows_a_prompt
@@ -135,7 +136,7 @@ def _preflight(config: RunConfig) -> PreflightReport | SizesReport:
     device_of(config.model)
     data = load_data(config)
     check_data(config, data)
-    notes: list[str] = machine_notes(config.placement)
+    notes: list[str] = [*machine_notes(config.placement), *pair_notes(config, data)]
     if config.kind == "reward_model" and is_classifier(config.model.path):
         check_classifier(config, data)
         return classifier_report(config, data, placement=_placement(config), notes=notes)
