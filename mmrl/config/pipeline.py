@@ -100,6 +100,10 @@ class Pipeline:
             return build_config(self._filled(settings.config, result), overrides, source=source, folder=self.folder)
         except NotFoundError as error:
             raise NotFoundError(f"{source}: {error}") from error
+        except ConfigError as error:
+            if source in str(error):
+                raise
+            raise ConfigError(f"{source}: {error}") from error
 
     def dataset_of(self, step: str) -> str:
         """The data set that a step of kind `mark` registers."""

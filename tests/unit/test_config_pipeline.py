@@ -124,3 +124,9 @@ def test_every_pipeline_of_the_repository_loads(path: Path, monkeypatch: pytest.
     found = load_pipeline(path)
     for step in found.order:
         assert found.load(step, lambda step, word: f"job:{step}/{word}").config.name.endswith(f"-{step}")
+
+
+def test_a_wrong_setting_over_a_step_is_told_with_the_step(tmp_path: Path) -> None:
+    found = pipeline(tmp_path, f"  a: {{config: {NOOP}}}\n  b: {{config: {NOOP}, set: {{noop.stepz: 7}}}}\n")
+    with pytest.raises(ConfigError, match=r"p\.yaml: steps\.b: override noop\.stepz=7: unknown key"):
+        found.load("b", lambda step, word: "")
