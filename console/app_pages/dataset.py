@@ -6,6 +6,7 @@ import streamlit as st
 
 from console import context
 from console.components import check_report
+from console.components.choice_in_address import choice_in_address
 from console.components.dataset_rows import gallery, pager, row_card
 from console.components.dataset_work import export, mix, split_in_two
 from console.components.parts import empty_state, part, problem
@@ -68,15 +69,13 @@ def _head(summary: DatasetSummary) -> None:
 
 
 def _body(summary: DatasetSummary, versions: list[DatasetSummary], catalogued: Catalogued) -> None:
-    view = st.segmented_control(
+    view = choice_in_address(
         "What to look at",
         list(_VIEWS),
-        format_func=_VIEWS.__getitem__,
-        default="rows",
         key="view",
-        bind="query-params",
-        required=True,
-        label_visibility="collapsed",
+        default="rows",
+        format_func=_VIEWS.__getitem__,
+        hides_label=True,
     )
     if view == "versions":
         _versions(versions)
@@ -101,14 +100,12 @@ def _rows(summary: DatasetSummary, *, as_images: bool) -> None:
     chosen = summary.split(None).name
     if len(names) > 1:
         sizes = {split.name: count_text(split.num_rows) for split in summary.splits}
-        chosen = st.segmented_control(
+        chosen = choice_in_address(
             "Split",
             names,
-            format_func=lambda name: f"{literal(name)} · {sizes[name]}",
-            default=chosen,
             key="split",
-            bind="query-params",
-            required=True,
+            default=chosen,
+            format_func=lambda name: f"{literal(name)} · {sizes[name]}",
         )
     split = summary.split(chosen)
     reads = DatasetReads(context.catalogue().registry, summary)

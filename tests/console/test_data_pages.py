@@ -15,7 +15,13 @@ from mmrl.jobs.database import Database
 from mmrl.jobs.users import Users
 from mmrl.types import Message, TextPart
 
-VIEWS = ("rows", "images", "statistics", "versions", "make")
+VIEWS = {
+    "rows": "Rows 1 to",
+    "images": "",
+    "statistics": "",
+    "versions": "A version never changes",
+    "make": "Split in two",
+}
 MOST_S = 1.0
 
 
@@ -38,7 +44,9 @@ def test_every_view_of_every_data_set_is_whole(view: str, any_home: Home, run_pa
     for name in any_home.datasets[:3]:
         test = run_page("dataset", any_home, name=name, view=view)
         assert not test.exception
-        assert test.title[0].value == name.replace("-", "\\-")
+        assert test.segmented_control(key="view").value == view
+        if name == "shapes":
+            assert VIEWS[view] in texts(test)
 
 
 def test_rows_and_images_that_are_gone_leave_the_rest_of_the_page(
