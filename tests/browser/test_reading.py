@@ -1,0 +1,104 @@
+"""Responses, Compare and Label in a real browser: how they look, and that they work by keyboard alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evaluation_builders import SETTINGS, evaluated
+from homes import Home
+from looking import settle
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from mmrl.data.images import ImageStore
+from mmrl.evaluation.panels import PanelSettings, panel_of, save_panel
+from mmrl.types import ImagePart, Message, Sample, TextPart
+
+Consoles = Callable[..., Any]
+NUM = 4
+
+
+def _evaluate(home: Home) -> None:
+    """Step 0 and step 100 of a run, asked four prompts about a coloured square: one is newly solved, one regresses."""
+    colours = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (40, 80, 200), "grey": (128, 128, 128)}
+    store = ImageStore()
+    prompts = []
+    for name, colour in colours.items():
+        content = (ImagePart(store.add(Image.new("RGB", (56, 56), colour))), TextPart("Which colour is it?"))
+        prompts.append(Sample(f"square-{name}", (Message("user", content),), name))
+    panel = panel_of(prompts, PanelSettings(max_response_tokens=SETTINGS.max_response_tokens), name="squares")
+    save_panel(panel, store)
+    run = home.path / "runs" / "squares"
+    for step, answers in (
+        (0, ("red", "blue", "blue", "a grey one")),
+        (100, ("a red one", "green", "navy", "light grey")),
+    ):
+        evaluated(panel, step, *((answer,) for answer in answers), run=run)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "words"),
+    [
+        ("responses", "/responses?run={run}&step=60&tokens=logprob", "Which colour is shape 0?"),
+        ("compare", "/compare", "newly solved"),
+        ("label", "/label", "Left is better"),
+    ],
+)
+def test_each_page_looks_right_and_is_accessible(
+    name: str,
+    path: str,
+    words: str,
+    start_console: Consoles,
+    open_page: Callable[..., Page],
+    look_over: Callable[[Page, str], list[Path]],
+) -> None:
+    console, home = start_console("small")
+    with home.active():
+        _evaluate(home)
+    page = open_page(console, path.format(run=home.jobs["running"]))
+    expect(page.get_by_text(words).first).to_be_visible()
+    assert len(look_over(page, name)) == 4
+
+
+def test_pairs_are_judged_by_keyboard_and_a_reload_loses_nothing(
+    start_console: Consoles, open_page: Callable[..., Page]
+) -> None:
+    console, home = start_console("empty")
+    with home.active():
+        _evaluate(home)
+    page = open_page(console, "/label")
+    for place, key in enumerate("1243"):
+        expect(page.get_by_text(f"{place} of {NUM} judged")).to_be_visible()
+        left = page.locator(".st-key-label-answer-left").inner_text()
+        if place == 2:
+            page.reload()
+            settle(page)
+            expect(page.locator(".st-key-label-answer-left")).to_have_text(left, use_inner_text=True)
+        page.keyboard.press(key)
+    expect(page.get_by_text("All judged")).to_be_visible()
+    expect(page.get_by_text("people divided: 0")).to_be_visible()
+    page.keyboard.press("z")
+    expect(page.get_by_text(f"{NUM - 1} of {NUM} judged")).to_be_visible()
+    page.get_by_role("button", name="Make the data set").click()
+    expect(page.get_by_text("marks: 2 pairs")).to_be_visible()
+    page.get_by_role("link", name="New run on them").click()
+    expect(page.get_by_role("heading", name="New run")).to_be_visible()
+
+
+def test_a_response_is_found_and_read_and_the_address_brings_it_back(
+    start_console: Consoles, open_page: Callable[..., Page]
+) -> None:
+    console, home = start_console("small")
+    page = open_page(console, f"/run?id={home.jobs['running']}&tab=samples")
+    page.get_by_role("link", name="Read them all").click()
+    expect(page.get_by_text("Which colour is shape 0?", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Later").click()
+    expect(page.get_by_text("Which colour is shape 1?", exact=True)).to_be_visible()
+    page.get_by_text("logprob", exact=True).click()
+    expect(page.locator("[data-testid=stHtml] span[title='-0.1000']").first).to_be_visible()
+    page.reload()
+    expect(page.get_by_text("Which colour is shape 1?", exact=True)).to_be_visible()
+    expect(page.locator("[data-testid=stHtml] span[title='-0.1000']").first).to_be_visible()
