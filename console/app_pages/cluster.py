@@ -8,7 +8,7 @@ from console import context
 from console.components.asking import answered, ask, asked
 from console.components.once import say_once, tell_once
 from console.components.parts import attempted, empty_state, no_worker, part
-from console.components.runs import waiting_job
+from console.components.runs import waiting_row
 from console.components.text import age, job_link, literal
 from console.services.accounts import is_admin
 from console.services.formats import count_text
@@ -73,14 +73,18 @@ def _machine(machine: Machine, view: ClusterView, *, may_change: bool) -> None:
         st.text(f"{_share(machine.used_cpus, worker.cpus)} CPU slots in use{gpus}")
         if machine.condition == "silent":
             st.text(_SILENT)
-        for gpu, job in machine.gpu_jobs.items():
-            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-                st.caption(literal(gpu), width="content")
-                if job is None:
-                    st.caption("free", width="content")
-                else:
-                    job_link(job)
+        if machine.gpu_jobs:
+            _gpus(machine)
         _held(machine)
+
+
+def _gpus(machine: Machine) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        for gpu, job in machine.gpu_jobs.items():
+            with st.container(horizontal=True, vertical_alignment="center", gap="xsmall", width="content"):
+                st.caption(literal(gpu if job is not None else f"{gpu} free"), width="content")
+                if job is not None:
+                    job_link(job)
 
 
 def _held(machine: Machine) -> None:
@@ -134,8 +138,10 @@ def _queue(view: ClusterView) -> None:
     st.subheader("Queue", help="The oldest first, with the first thing that keeps each from starting.")
     if not view.waiting:
         st.text("Nothing waits.")
-    for waiting in view.waiting:
-        waiting_job(waiting, now=view.now)
+    else:
+        with st.container(border=True, key="queue", gap="small"):
+            for waiting in view.waiting:
+                waiting_row(waiting, now=view.now)
     if view.num_waiting > len(view.waiting):
         label = f"All {count_text(view.num_waiting)} that wait"
         st.page_link("app_pages/runs.py", label=label, query_params={"state": "queued"})

@@ -40,6 +40,15 @@ def waiting_job(waiting: Waiting, *, now: datetime) -> None:
         st.text(waiting.reason)
 
 
+def waiting_row(waiting: Waiting, *, now: datetime) -> None:
+    """The same in one line where the page is wide."""
+    about, why = st.columns([2, 5], vertical_alignment="center")
+    with about, st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        job_link(waiting.job)
+        age(waiting.job.queued_at, now=now)
+    why.text(waiting.reason)
+
+
 def failure(job: Job, *, now: datetime) -> None:
     """The cause as the run told it, shortened; the run's own page has all of it."""
     with st.container(border=True, key=f"failed_{job.id}", gap="xsmall"):
