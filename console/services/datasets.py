@@ -161,7 +161,7 @@ class DatasetWork:
         """Lengths, images and answers as `mmrl dataset validate --stats` counts them; a version's never change."""
         key = f"stats-{summary.name}-{summary.version}"
         task = self._processes.get(key)
-        if task is not None and task.state != "failed":
+        if task is not None:
             return task
         words = ["dataset", "validate", summary.ref, "--stats", "--json"]
         return self._processes.start(key, words, deadline_s=STATISTICS_S)

@@ -146,7 +146,7 @@ class Survey:
         """A row with the id of an earlier one repeats it; one with its prompt alone contradicts it."""
         own = self._rows_of_key.setdefault(split, {})
         prompts = self._prompts.setdefault(split, {})
-        key, prompt = int(row.sample.id[:16], 16), hash(row.sample.messages)
+        key, prompt = hash(row.sample.id), hash(row.sample.messages)
         if key in own:
             self._notice(split, "repeat an earlier one", row.row)
             return
