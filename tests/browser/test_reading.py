@@ -43,7 +43,7 @@ def _evaluate(home: Home) -> None:
     ("name", "path", "words"),
     [
         ("responses", "/responses?run={run}&step=60&tokens=logprob", "Which colour is shape 0?"),
-        ("compare", "/compare", "newly solved"),
+        ("compare-checkpoints", "/compare", "newly solved"),
         ("label", "/label", "Left is better"),
     ],
 )
