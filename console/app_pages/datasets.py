@@ -84,8 +84,9 @@ def _list(catalogued: Catalogued) -> None:
         return
     start = pager("Data sets", key="page", total=len(found), size=_PAGE)
     with st.container(border=True, key="datasets", gap="xsmall"):
-        for column, head in zip(st.columns(_WIDTHS, vertical_alignment="center"), _HEADS, strict=True):
-            column.caption(head, text_alignment="right" if head in ("Rows", "Images", "Size") else "left")
+        with st.container(key="datasets_head"):
+            for column, head in zip(st.columns(_WIDTHS, vertical_alignment="center"), _HEADS, strict=True):
+                column.caption(head, text_alignment="right" if head in ("Rows", "Images", "Size") else "left")
         for each in found[start : start + _PAGE]:
             _line(each)
 

@@ -122,7 +122,7 @@ def test_the_pages_take_at_most_a_second_on_the_large_home(
 ) -> None:
     home = shared_home("large")
     for page, query in [("datasets", {}), *(("dataset", {"name": name}) for name in home.datasets[:1])]:
-        run_page(page, home, **query)
-        begun = time.perf_counter()
-        run_page(page, home, **query)
-        assert time.perf_counter() - begun < MOST_S * 1.5, page
+        test = run_page(page, home, **query)
+        begun = time.process_time()
+        test.run()
+        assert time.process_time() - begun < MOST_S, page

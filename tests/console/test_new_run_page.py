@@ -227,7 +227,7 @@ def test_the_page_takes_at_most_a_second_on_the_large_home(
     with home.active():
         draft_id = draft_in(home, SOUND)
     for query in ({}, {"draft": draft_id}):
-        run_page("new_run", home, **query)
-        begun = time.perf_counter()
-        run_page("new_run", home, **query)
-        assert time.perf_counter() - begun < 1.5, query
+        test = run_page("new_run", home, **query)
+        begun = time.process_time()
+        test.run()
+        assert time.process_time() - begun < 1.0, query
