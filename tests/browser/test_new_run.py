@@ -115,14 +115,15 @@ def test_from_uploaded_data_to_a_launched_grpo_run_with_a_reload_at_every_stage(
     expect(page.get_by_role("button", name="Launch")).to_be_enabled()
     reload()
     choose(page, "Precision", "float32")
-    for name, text in {
-        "Steps": "3",
-        "Prompts a step": "4",
-        "Longest response, tokens": "8",
-        "Learning rate": "1e-4",
-    }.items():
+    expect(yaml(page)).to_have_value(re.compile("dtype: float32"))
+    for name, text, written in (
+        ("Steps", "3", "steps: 3"),
+        ("Prompts a step", "4", "prompts_per_step: 4"),
+        ("Longest response, tokens", "8", "max_response_tokens: 8"),
+        ("Learning rate", "1e-4", "lr: 0.0001"),
+    ):
         write(page, name, text)
-    expect(yaml(page)).to_have_value(re.compile("lr: 0.0001"))
+        expect(yaml(page)).to_have_value(re.compile(written))
     reload()
     expect(field(page, "Learning rate")).to_have_value("0.0001")
     expect(field(page, "Steps")).to_have_value("3")

@@ -6,6 +6,8 @@ from streamlit.testing.v1 import AppTest
 
 
 def page() -> None:
+    import os
+
     import streamlit as st
     from streamlit.runtime.scriptrunner import get_script_run_ctx
     from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
@@ -13,7 +15,7 @@ def page() -> None:
     from console.components.changes import changed
 
     def store(value: str) -> None:
-        st.session_state["stored"] = value
+        os.environ["MMRL_TEST_STORED"] = value
 
     store_it = changed("word", store)
 
@@ -25,7 +27,7 @@ def page() -> None:
         store_it()
 
     st.text_input("Word", key="word", on_change=with_a_rerun_that_waits)
-    st.text(st.session_state.get("stored", "nothing"))
+    st.text(os.environ.pop("MMRL_TEST_STORED", "nothing"))
 
 
 def test_a_change_is_stored_where_a_rerun_waits() -> None:
