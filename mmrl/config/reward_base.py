@@ -32,6 +32,12 @@ class RewardBase(ConfigModel):
         return ()
 
     @property
+    def judges_answer(self) -> bool:
+        """Whether a value of 1 can mean that the answer is right: not for what looks at the form alone, nor for a
+        learned score, on whose scale no value means that."""
+        return not self.inner or any(reward.judges_answer for reward in self.inner)
+
+    @property
     def has_open_scale(self) -> bool:
-        """Whether its values are a learned score, on whose scale no value means 'right'."""
+        """Whether its values are a learned score."""
         return any(reward.has_open_scale for reward in self.inner)

@@ -10,7 +10,15 @@ from pydantic import Field, field_validator, model_validator
 from mmrl.config.reward_base import RewardBase
 
 
-class FormatRewardConfig(RewardBase):
+class FormReward(RewardBase):
+    """What all rewards for the form of a response share."""
+
+    @property
+    def judges_answer(self) -> bool:
+        return False
+
+
+class FormatRewardConfig(FormReward):
     """1 if the whole response matches the pattern, else 0."""
 
     type: Literal["format"] = "format"
@@ -33,7 +41,7 @@ class FormatRewardConfig(RewardBase):
         return pattern
 
 
-class LengthRewardConfig(RewardBase):
+class LengthRewardConfig(FormReward):
     """A bonus for short responses: 1 at `free_tokens` or fewer, falling linearly to 0 at `max_tokens`.
 
     A response cut at the limit, or an empty one, gets none.
@@ -55,7 +63,7 @@ class LengthRewardConfig(RewardBase):
         return self
 
 
-class KeywordRewardConfig(RewardBase):
+class KeywordRewardConfig(FormReward):
     """Minus one for each occurrence of a keyword, down to -max_penalty."""
 
     type: Literal["keyword"] = "keyword"
@@ -75,7 +83,7 @@ class KeywordRewardConfig(RewardBase):
         return keywords
 
 
-class TagsRewardConfig(RewardBase):
+class TagsRewardConfig(FormReward):
     """1 if the response is the given tags one after the other (`<think>…</think><answer>…</answer>`), else 0."""
 
     type: Literal["tags"] = "tags"
@@ -96,7 +104,7 @@ class TagsRewardConfig(RewardBase):
         return tags
 
 
-class RepetitionRewardConfig(RewardBase):
+class RepetitionRewardConfig(FormReward):
     """Minus the share of repeated word sequences, from 0 (none repeated) down to -max_penalty (all the same)."""
 
     type: Literal["repetition"] = "repetition"
@@ -109,7 +117,7 @@ class RepetitionRewardConfig(RewardBase):
     """The penalty of a response that only repeats one sequence."""
 
 
-class LanguageRewardConfig(RewardBase):
+class LanguageRewardConfig(FormReward):
     """The share of letters that belong to the wanted language's script; formulas and code do not count."""
 
     type: Literal["language"] = "language"
@@ -121,7 +129,7 @@ class LanguageRewardConfig(RewardBase):
     """If given, 1 for a share of at least this much, else 0; if not, the share itself."""
 
 
-class OverlongRewardConfig(RewardBase):
+class OverlongRewardConfig(FormReward):
     """A penalty near the length limit: 0 up to limit - buffer tokens, then linearly down to -penalty at the limit."""
 
     type: Literal["overlong"] = "overlong"

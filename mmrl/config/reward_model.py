@@ -42,6 +42,10 @@ class ModelRewardConfig(RewardBase):
     """Seconds for the model to load."""
 
     @property
+    def judges_answer(self) -> bool:
+        return False
+
+    @property
     def has_open_scale(self) -> bool:
         return True
 

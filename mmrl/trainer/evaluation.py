@@ -83,7 +83,7 @@ class Grading:
         """By the config; the names of all rewards, also of functions passed from Python, are those in the results."""
         results = [result for group in groups for result in group.rewards]
         names = [part.name for part in results[0].parts] if results else []
-        shaping = [reward.part_name for reward in rewards if reward.shaping]
+        shaping = [reward.part_name for reward in rewards if reward.shaping or not reward.judges_answer]
         scores = [reward.part_name for reward in rewards if reward.has_open_scale]
         part = deciding_part(names, config.correct, shaping=shaping, scores=scores)
         return cls(part, config.correct.at_least)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 
 import pytest
+from pydantic import TypeAdapter
 
 from mmrl.config.evaluation import AnswerConfig, CorrectConfig
-from mmrl.config.reward import FormatRewardConfig, GateRewardConfig, ModelRewardConfig
+from mmrl.config.reward import FormatRewardConfig, GateRewardConfig, ModelRewardConfig, RewardConfig
 from mmrl.evaluation.intervals import estimate, wilson
 from mmrl.evaluation.outcomes import PromptOutcome, deciding_part, grade_of, outcome_of
 from mmrl.evaluation.scores import majority_at_k, pass_at_k
 from mmrl.evaluation.summary import summarise, value_of
+from mmrl.trainer.evaluation import Grading
 from mmrl.types import Message, RewardPart, RewardResult, Rollout, RolloutGroup, Sample, ScoredGroup, TextPart
 
 
@@ -136,6 +138,27 @@ def test_a_learned_score_says_of_no_response_that_it_is_right_unless_asked() -> 
     assert deciding_part(["model"], CorrectConfig(part="model"), scores=["model"]) == "model"
     gated = GateRewardConfig(condition=FormatRewardConfig(pattern="x"), reward=ModelRewardConfig(path="m"))
     assert (gated.has_open_scale, FormatRewardConfig(pattern="x").has_open_scale) == (True, False)
+    assert not gated.judges_answer
+
+
+@pytest.mark.parametrize(
+    ("rewards", "part"),
+    [
+        ([{"type": "format", "pattern": "x"}, {"type": "exact"}], "exact"),
+        ([{"type": "model", "path": "m"}, {"type": "format", "pattern": "x"}], None),
+        ([{"type": "format", "pattern": "x"}, {"type": "tags"}], "format"),
+        ([{"type": "gate", "condition": {"type": "format", "pattern": "x"}, "reward": {"type": "exact"}}], "gate"),
+        ([{"type": "tags"}, {"type": "function", "path": "f.py"}], "score"),
+    ],
+)
+def test_what_looks_at_the_form_alone_says_of_no_answer_that_it_is_right(rewards: list[dict], part: str | None) -> None:
+    configs = TypeAdapter(tuple[RewardConfig, ...]).validate_python(rewards)
+    names = [reward.part_name for reward in configs]
+    result = RewardResult(1.0, tuple(RewardPart(name, 1.0, 1.0) for name in names))
+    sample = Sample("s", (Message("user", (TextPart("?"),)),), "1")
+    rollout = Rollout("s", 0, (1,), (1,), (0.0,), "stop", "1", 0, 0)
+    group = ScoredGroup(RolloutGroup(sample, (rollout,)), (result,))
+    assert Grading.of(AnswerConfig(), configs, [group]).part == part
 
 
 def test_a_response_votes_for_what_was_extracted_whatever_its_spaces_and_case() -> None:
