@@ -8,7 +8,7 @@ import streamlit as st
 
 from console import context
 from console.components.address import change, words
-from console.components.comparison import figures, prompt_row
+from console.components.checkpoint_compare import figures, prompt_row
 from console.components.dataset_rows import pager
 from console.components.parts import empty_state, part
 from console.services.checkpoint_compare import CHANGES, MAX_COMPARED, Compared, PanelGroup, by_panel, chosen, compare
