@@ -72,6 +72,7 @@ def test_an_admin_adds_people_changes_roles_and_disables(fresh_home: Callable[[s
 def test_no_secret_of_the_environment_is_told(
     shared_home: Callable[[str], Home], run_page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("WANDB_MODE", raising=False)
     monkeypatch.setenv("WANDB_API_KEY", "fake-wandb-key")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:fake-password@mlflow.example/x")
     test = run_page("settings", shared_home("small"), part="Trackers")
