@@ -148,11 +148,13 @@ def test_k01_values_stay_when_another_page_was_visited(tiny: tuple[Any, Home], o
     expect(yaml(page)).to_have_value(re.compile("name: kept"))
     page.get_by_role("link", name="Runs", exact=True).click()
     expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
-    page.get_by_role("link", name="New run", exact=True).click()
+    page.get_by_test_id("stTopNav").get_by_role("link", name="New run").click()
     page.locator(".st-key-drafts").get_by_role("link", name="kept").click()
     expect(field(page, "Name")).to_have_value("kept")
-    page.go_back()
-    page.go_back()
+    for _ in range(2):  # the page without its draft may be an entry of its own
+        if not page.url.endswith("/runs"):
+            page.go_back()
+            page.wait_for_timeout(1000)
     expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
 
 
