@@ -23,8 +23,9 @@ _WAIT_MS = 20_000
 expect.set_options(timeout=_WAIT_MS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Of a module's own: tests of other modules, which may run in the same process, count its children."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM)
         yield chromium
@@ -75,8 +76,24 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 
 @pytest.fixture(scope="session")
-def bare_faults(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
+def known_faults() -> dict[str, set[tuple[str, str]]]:
+    """Where `bare_faults` keeps what it found, since a browser lives for a module only."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def bare_faults(
+    browser: Browser,
+    known_faults: dict[str, set[tuple[str, str]]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> set[tuple[str, str]]:
     """What axe-core finds in an empty Streamlit page, in either theme: nobody's fault here."""
+    if "bare" not in known_faults:
+        known_faults["bare"] = _faults_of_a_bare_page(browser, tmp_path_factory)
+    return known_faults["bare"]
+
+
+def _faults_of_a_bare_page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, str]]:
     script = tmp_path_factory.mktemp("bare") / "bare.py"
     script.write_text("import streamlit as st\nst.title('Empty')\n")
     words = [sys.executable, "-m", "streamlit", "run", str(script), "--server.headless=true", "--server.port=0"]
