@@ -142,6 +142,7 @@ def worker(trainer: Trainer) -> psutil.Process:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_j08_a_killed_worker_ends_the_run_with_its_name_and_the_run_goes_on(trainer: Trainer):
     trainer.start()
     trainer.wait_for_step(3)
