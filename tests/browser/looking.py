@@ -24,7 +24,7 @@ _SETTLED = """async () => {
       && app.getAttribute('data-test-connection-state') === 'CONNECTED'
       && !document.querySelector('[data-stale=true], [data-testid=stSkeleton]');
   };
-  for (let quiet = 0, tries = 0; tries < 400; tries++) {
+  for (let quiet = 0, tries = 0; tries < 1200; tries++) {
     quiet = still() ? quiet + 1 : 0;
     if (quiet >= 6) return true;
     await new Promise(done => setTimeout(done, 50));
@@ -35,7 +35,7 @@ _SETTLED = """async () => {
 
 def settle(page: Page) -> None:
     """Until the script has run and nothing is stale for 300 ms. To wait for a change, wait for its text instead."""
-    assert page.evaluate(_SETTLED), f"{page.url} did not settle within 20 s"
+    assert page.evaluate(_SETTLED), f"{page.url} did not settle within 60 s"
     broken = page.locator("[data-testid=stException], [data-testid=stErrorElementStack]")
     assert not broken.count(), f"{page.url}: {broken.first.inner_text()}"
 
