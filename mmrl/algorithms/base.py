@@ -94,7 +94,7 @@ class Algorithm(ABC, Generic[ConfigT]):
             groups,
             drop_without_spread=self.config.drop_groups_without_spread,
             mask_truncated=self.config.mask_truncated,
-            min_scores=self.config.min_group_size,
+            min_scores=max(self.config.min_group_size, self.advantage_source.config.min_group_size),
             outcome_gate=self.config.outcome_gate,
             shaping_parts=self.shaping_parts,
         )

@@ -4,8 +4,10 @@
     A  = GRPO's of R'
     loss: PPO's clipped surrogate with clip-higher (0.2, 0.28), the mean over tokens
 
-Groups without spread are dropped, and more prompts are sampled in their place (`sampling_rounds`). Spread is that of R:
-the paper asks for groups that are neither all right nor all wrong, and length alone must not make one of these.
+Where every response failed (`outcome_gate`, unless it is off) the shaping is left out: among wrong answers the shorter
+one is no better. Groups without spread are dropped, and more prompts are sampled in their place (`sampling_rounds`).
+Spread is that of R: the paper asks for groups that are neither all right nor all wrong, and length alone must not make
+one of these.
 """
 
 from __future__ import annotations
@@ -14,12 +16,16 @@ from torch import Tensor
 
 from mmrl.algorithms.advantages import group_normalised_advantages
 from mmrl.algorithms.base import ClippedAlgorithm, GroupScores
+from mmrl.algorithms.outcome import failed
 from mmrl.config.algorithm import DapoConfig
 
 
 class DapoAlgorithm(ClippedAlgorithm[DapoConfig]):
     def group_advantages(self, group: GroupScores) -> Tensor:
-        return group_normalised_advantages(group.returns + self._shaping(group.lengths), scores=group.scores)
+        has_failed = all(failed(reward, self.shaping_parts) for reward in group.group.rewards)
+        is_shaped = self.config.outcome_gate == "off" or not has_failed
+        returns = group.returns + self._shaping(group.lengths) if is_shaped else group.returns
+        return group_normalised_advantages(returns, scores=group.scores)
 
     def _shaping(self, lengths: Tensor) -> Tensor:
         """What a response's length takes from its score, (rollouts,), at most 0; lengths in sampled tokens."""

@@ -3,7 +3,8 @@
     A = (R - mean of the group) * groups / groups with spread, both counted over the whole batch
     loss: -A log pi, the mean over tokens
 
-The scale makes up for groups without spread, which add nothing above the line and yet count below it.
+The scale makes up for groups without spread, which add nothing above the line and yet count below it. Spread is that of
+the scores, as everywhere: a KL term in the reward makes none.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class GpgAlgorithm(Algorithm[GpgConfig]):
         return group_centred_advantages(group.returns)
 
     def batch_advantages(self, groups: Sequence[GroupScores]) -> list[Tensor]:
-        num_with_spread = sum(has_spread(group.returns) for group in groups)
+        num_with_spread = sum(has_spread(group.scores) for group in groups)
         scale = len(groups) / max(num_with_spread, 1)
         return [advantages * scale for advantages in super().batch_advantages(groups)]
 

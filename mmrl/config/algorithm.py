@@ -168,7 +168,8 @@ def advantage_config(config: PolicyGradientConfig) -> PolicyGradientConfig:
             "with policy_loss and loss_aggregation for what was wanted of the other"
         )
     own = {"type", "advantage", "policy_loss", "loss_aggregation"}
-    shared = {name: getattr(config, name) for name in (PolicyGradientConfig.model_fields.keys() - own)}
+    both = type(config).model_fields.keys() & other.model_fields.keys()
+    shared = {name: getattr(config, name) for name in both - own}
     try:
         return other(**{**shared, **source.arguments})
     except ValidationError as error:

@@ -41,7 +41,7 @@ def opo(groups: Groups, config: Any) -> Advantages:
 
 
 def gpg(groups: Groups, config: Any) -> Advantages:
-    num_with_spread = sum(not oracle.without_spread(oracle.penalised_returns(group, config)) for group in groups)
+    num_with_spread = sum(not oracle.without_spread([row.score for row in group]) for group in groups)
     scale = len(groups) / max(num_with_spread, 1)
     return [[value * scale for value in group] for group in oracle.dr_grpo_advantages(groups, config)]
 
@@ -85,11 +85,14 @@ def remax(groups: Groups, config: Any) -> Advantages:
 
 
 def dapo(groups: Groups, config: Any, *, response_limit: int = 9) -> Advantages:
-    """GRPO of scores less a penalty that grows over the last tokens before the limit."""
+    """GRPO of scores less a penalty that grows over the last tokens before the limit; none where all answers are wrong,
+    unless the outcome gate is off."""
     buffer = config.overlong_buffer * response_limit
     penalties = [
         [
             config.overlong_penalty * min(max((row.num_sampled - (response_limit - buffer)) / buffer, 0.0), 1.0)
+            if config.outcome_gate == "off" or any(each.score > 0 for each in group)
+            else 0.0
             for row in group
         ]
         for group in groups

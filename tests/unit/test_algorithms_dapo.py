@@ -54,6 +54,18 @@ def test_t14_length_alone_gives_a_group_that_is_all_wrong_no_spread() -> None:
     assert stats.num_dropped_groups == 1
 
 
+@pytest.mark.parametrize(("gate", "is_shaped"), [("shaping", False), ("group", False), ("off", True)])
+def test_t14_length_orders_no_wrong_answers_that_differ_in_another_reward(gate: Any, is_shaped: bool) -> None:
+    """Scores -1, -1, -1, -2 of wrong answers of 10, 8, 9 and 10 tokens, limit 10, buffer 4: without shaping the first
+    three are alike."""
+    wrong = [oracle.response(score, [1.0] * num) for score, num in ((-1, 10), (-1, 8), (-1, 9), (-2, 10))]
+    batch, _ = prepared(DapoConfig(outcome_gate=gate, overlong_buffer=0.4), [wrong])
+    assert batch.advantages is not None
+    returns = torch.tensor([-1.0, -1, -1, -2]) - (torch.tensor([1.0, 0.5, 0.75, 1]) if is_shaped else 0.0)
+    expected = (returns - returns.mean()) / (returns.std() + 1e-6)
+    torch.testing.assert_close(batch.advantages[:, 0], expected)
+
+
 def test_clip_higher_and_the_mean_over_tokens_are_its_defaults() -> None:
     groups = [[oracle.response(1.0, [1.5, None, 1.25]), oracle.response(0.0, [0.7])]]
     output, gradient = run(DapoConfig(), groups)

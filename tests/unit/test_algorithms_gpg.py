@@ -8,7 +8,15 @@ import algorithms_oracle as oracle
 import algorithms_plain as plain
 import pytest
 import torch
-from algorithms_checks import AGGREGATIONS, WORKED, check_invariance, check_random_batches, run, shared_settings
+from algorithms_checks import (
+    AGGREGATIONS,
+    WORKED,
+    check_invariance,
+    check_random_batches,
+    prepared,
+    run,
+    shared_settings,
+)
 from pydantic import ValidationError
 
 from mmrl.config.algorithm import GpgConfig, KlConfig
@@ -27,6 +35,16 @@ def test_loss_and_gradient_on_worked_numbers() -> None:
     sums = [sum(row.logprobs) for group in WORKED for row in group]
     value = -0.75 * sums[0] + 0.75 * sums[1] - 1.5 * sums[2] + 1.5 * sums[3]
     assert output.loss.item() == pytest.approx(value / 11, rel=1e-5)
+
+
+def test_a_penalty_in_the_reward_makes_no_spread_of_a_group() -> None:
+    """Two groups, one with equal scores; its rows differ from the reference, which a k1 term in the reward feels."""
+    level = [oracle.response(1.0, [1.2]), oracle.response(1.0, [0.9])]
+    groups = [[oracle.response(1.0, [1.0]), oracle.response(0.0, [1.0])], level]
+    for kl in (KlConfig(), KlConfig(coef=1e-4, where="reward", estimator="k1")):
+        batch, _ = prepared(GpgConfig(kl=kl), groups)
+        assert batch.advantages is not None
+        assert batch.advantages[:2, 0].tolist() == pytest.approx([1.0, -1.0], abs=1e-3), "scaled by 2 / 1"
 
 
 def test_a_batch_without_any_spread_gives_zero() -> None:

@@ -149,6 +149,25 @@ def test_the_other_algorithm_gets_what_both_share_and_its_own_arguments() -> Non
     assert (other.type, other.length_alpha, other.kl.coef, other.group_size) == ("vapo", 0.5, 0.2, 1)
 
 
+def test_discount_and_whitening_are_those_of_the_run_whoever_gives_the_advantages() -> None:
+    config = algorithm("algorithm={type: ppo, gamma: 0.5, whiten: false, advantage: vapo}")
+    other: Any = advantage_config(config)
+    assert (other.gamma, other.whiten) == (0.5, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("type: ppo, lam: 0.5", "lam", 0.5),
+        ("type: dapo, overlong_penalty: 5, overlong_buffer: 0", "overlong_buffer", 0),
+    ],
+)
+def test_an_algorithm_that_names_itself_keeps_its_settings(text: str, name: str, value: float) -> None:
+    kind = text.split(",")[0].removeprefix("type: ")
+    config = algorithm(f"algorithm={{{text}, advantage: {kind}}}")
+    assert getattr(advantage_config(config), name) == value
+
+
 def test_every_algorithm_may_take_the_advantages_of_itself() -> None:
     for name in algorithm_types():
         rewards = "reward=[{type: exact}, {type: format}]"
