@@ -12,7 +12,8 @@ import torch
 
 from mmrl.algorithms import build_algorithm
 from mmrl.algorithms.selection import Selection
-from mmrl.config.algorithm import DrGrpoConfig, GrpoConfig, KlConfig
+from mmrl.config.advantage import AdvantageSource
+from mmrl.config.algorithm import DrGrpoConfig, GrpoConfig, KlConfig, ReinforcePlusPlusConfig
 from mmrl.types import RewardPart, RewardResult, ScoredGroup
 
 
@@ -212,3 +213,11 @@ def test_failure_is_read_from_the_heaviest_part() -> None:
     one_right = with_rewards(group, result(0.0, 0.6), result(1.0, 1.0))
     stats = build_algorithm(GrpoConfig()).select([all_wrong, one_right]).stats
     assert stats.num_all_fail_with_spread == 1
+
+
+def test_a_borrowed_group_estimator_drops_groups_with_one_score() -> None:
+    config = ReinforcePlusPlusConfig(group_size=4, advantage=AdvantageSource(type="grpo"))
+    groups = [[oracle.response(float(index), [1.0]) for index in range(4)], [oracle.response(1.0, [1.0])]]
+    kept, stats = build_algorithm(config).select(oracle.scored_groups(groups))
+    assert [len(group.rewards) for group in kept] == [4]
+    assert stats.num_dropped_groups == 1
