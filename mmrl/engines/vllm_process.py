@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -41,6 +42,8 @@ _FIX = (
     "nothing else"
 )
 
+_SHARED_MEMORY = Path("/dev/shm")
+
 _live_engines = 0
 _owns_default_group = False
 
@@ -66,7 +69,7 @@ def start(arguments: dict[str, Any]) -> Any:
     global _live_engines, _owns_default_group
     vllm = import_vllm()
     had_default_group = dist.is_initialized()
-    with _undisturbed(), _own_modules_alone():
+    with _undisturbed(), _own_modules_alone(), _own_shared_memory():
         llm = vllm.LLM(**arguments)
     # vLLM freezes the heap for its own good; the trainer's garbage must stay collectable.
     gc.unfreeze()
@@ -148,6 +151,34 @@ def _own_modules_alone() -> Iterator[None]:
         yield
     finally:
         dispatcher.sys = own_sys
+
+
+@contextmanager
+def _own_shared_memory() -> Iterator[None]:
+    """On CPUs the ranks of tensor parallelism meet in shared memory, whose name vLLM 0.32 takes from the address of the
+    ranks, and so gives all engines of `external_launcher` the same: two runs would meet in it, and what a killed run
+    leaves stops every later one. Here it has the port of this run's ranks, which no other that lives can have."""
+    port = os.environ.get("MASTER_PORT")
+    try:
+        module: Any = import_module("vllm.distributed.device_communicators.cpu_communicator")
+        shared = module._CPUSHMDistributed
+    except (ImportError, AttributeError):  # not in every version
+        port = None
+    if port is None:
+        yield
+        return
+    name_of = shared.make_group_name
+
+    def make_group_name(communicator: Any) -> str:
+        return f"mmrl-{port}-{name_of(communicator)}".replace("/", "")
+
+    for stale in _SHARED_MEMORY.glob(f"mmrl-{port}-*_{os.environ.get('RANK', '0')}"):
+        stale.unlink(missing_ok=True)
+    shared.make_group_name = staticmethod(make_group_name)
+    try:
+        yield
+    finally:
+        shared.make_group_name = staticmethod(name_of)
 
 
 class _VllmModules:

@@ -101,7 +101,10 @@ def layouts() -> list[object]:
 @pytest.mark.parametrize("layout", layouts())
 def test_a_run_in_workers_is_the_run_in_one_process(layout: str, home: Path, model: Path, inline: Path):
     placement, rollout = LAYOUTS[layout]
+    left_behind = Path("/dev/shm/-tp:0-[0-1]-cpushm_0")  # as vLLM names it, of a run that was killed
+    left_behind.touch()
     result = run(config(model, placement=placement, rollout=rollout), home / "runs" / layout)
+    left_behind.unlink()
     check_is_the_run_in_one_process(result.run_dir, inline)
 
 
