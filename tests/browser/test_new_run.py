@@ -46,7 +46,8 @@ def field(page: Page, name: str) -> Locator:
 
 
 def write(page: Page, name: str, text: str) -> None:
-    """Types a value, and waits until the draft has it."""
+    """Types a value once the page has taken the last one: at a person's pace."""
+    settle(page)
     field(page, name).fill(text)
     field(page, name).press("Enter")
 

@@ -72,6 +72,7 @@ def test_pairs_are_judged_by_keyboard_and_a_reload_loses_nothing(
     page = open_page(console, "/label")
     for place, key in enumerate("1243"):
         expect(page.get_by_text(f"{place} of {NUM} judged")).to_be_visible()
+        settle(page)
         left = page.locator(".st-key-label-answer-left").inner_text()
         if place == 2:
             page.reload()
