@@ -1,8 +1,8 @@
 """Small data sets for the quickstart and for tests, made offline from scikit-learn's 1,797 handwritten digits.
 
 digits-which: which digit an image shows. digits-parity: whether it is odd or even. digits-sum: the sum of the digits
-in two images. arithmetic: additions and subtractions as text. Each has the splits train, validation and test, and no
-image or question of one split is in another.
+in two images. digits-second: the digit in the second of two. arithmetic: additions and subtractions as text. Each has
+the splits train, validation and test, and no image or question of one split is in another.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from mmrl.types import ContentPart, ImagePart, ImageRef, Message, Sample, TextPa
 WHICH_PROMPT = "Which digit is this? Answer in \\boxed{}."
 PARITY_PROMPT = "Is this digit odd or even? Answer in \\boxed{}."
 SUM_PROMPT = "What is the sum of these two digits? Answer in \\boxed{}."
+SECOND_PROMPT = "What is the second of these two digits? Answer in \\boxed{}."
 ARITHMETIC_PROMPT = "What is {question}? Answer in \\boxed{{}}."
 
 SIDE_PIXELS = 56
@@ -44,7 +45,7 @@ class Digit:
 
 
 def build_digits(*, registry: DatasetRegistry | None = None, store: ImageStore | None = None) -> list[str]:
-    """Registers the four data sets and returns their names. What is there already stays as it is."""
+    """Registers the five data sets and returns their names. What is there already stays as it is."""
     registry, store = registry or DatasetRegistry(), store or ImageStore()
     digits = _split(_load_digits(store), num_validation=NUM_VALIDATION, num_test=NUM_TEST)
     questions = _arithmetic_questions()
@@ -53,6 +54,7 @@ def build_digits(*, registry: DatasetRegistry | None = None, store: ImageStore |
         "digits-which": _each_split(digits, _which),
         "digits-parity": _each_split(digits, _parity),
         "digits-sum": _each_split(digits, _sum),
+        "digits-second": _each_split(digits, _second),
         "arithmetic": _each_split(_split(questions, num_validation=held_out, num_test=held_out), _arithmetic),
     }
     for name, splits in makers.items():
@@ -62,7 +64,11 @@ def build_digits(*, registry: DatasetRegistry | None = None, store: ImageStore |
 
 
 def digit_texts() -> list[str]:
-    """Every kind of prompt and response text of these data sets, to train a small tokenizer on."""
+    """Prompts and responses of these data sets, to train a small tokenizer on.
+
+    Those of digits-second are made of the words of the others, and are left out: they would not change what it can
+    write, yet every small model that was measured before.
+    """
     prompts = [WHICH_PROMPT, PARITY_PROMPT, SUM_PROMPT]
     prompts += [ARITHMETIC_PROMPT.format(question=question) for question in ("12 + 7", "20 - 3", "5 + 16", "9 - 8")]
     answers = ["odd", "even", *map(str, range(2 * LARGEST_OPERAND + 1))]
@@ -129,6 +135,12 @@ def _sum(digits: Sequence[Digit], split: str) -> Iterator[Sample]:
     """Each image once on the left and once on the right, paired within its split."""
     for left, right in zip(digits, [*digits[1:], digits[0]], strict=True):
         yield _sample([left, right], SUM_PROMPT, str(left.value + right.value), split)
+
+
+def _second(digits: Sequence[Digit], split: str) -> Iterator[Sample]:
+    """The pairs of `_sum`."""
+    for left, right in zip(digits, [*digits[1:], digits[0]], strict=True):
+        yield _sample([left, right], SECOND_PROMPT, str(right.value), split)
 
 
 def _arithmetic(questions: Sequence[str], split: str) -> Iterator[Sample]:

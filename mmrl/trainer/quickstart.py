@@ -114,10 +114,11 @@ def fresh_folder(path: Path) -> Path:
 
 
 def register_noisy_labels(seed: int) -> None:
-    """The train split as SFT data in which half of the answers name a wrong digit."""
-    draw = random.Random(seed)
-    samples = [_with_target(sample, draw) for sample in load_dataset("digits-which@train")]
-    register(WARM_START_DATA, {"train": samples}, source="digits-which@train, half of the labels wrong")
+    """The train splits of digits-which and digits-second as SFT data in which half of the answers are wrong digits."""
+    for name in ("digits-which", "digits-second"):
+        draw = random.Random(seed)
+        samples = [_with_target(sample, draw) for sample in load_dataset(f"{name}@train")]
+        register(f"{name}-noisy", {"train": samples}, source=f"{name}@train, half of the labels wrong")
 
 
 def half_right_step(run_dir: Path) -> int:

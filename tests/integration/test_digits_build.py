@@ -13,6 +13,7 @@ from mmrl.data import Dataset, load_dataset
 from mmrl.data.digits import build_digits, digit_texts
 from mmrl.data.registry import DatasetRegistry
 
+IMAGE_SETS = ("digits-which", "digits-parity", "digits-sum", "digits-second")
 SPLITS = ("train", "validation", "test")
 REPOSITORY = Path(__file__).parents[2]
 
@@ -28,13 +29,13 @@ def splits_of(name: str) -> dict[str, Dataset]:
     return {split: load_dataset(f"{name}@{split}") for split in SPLITS}
 
 
-def test_four_data_sets_have_three_splits_each(built: list[str]) -> None:
-    assert built == ["digits-which", "digits-parity", "digits-sum", "arithmetic"]
+def test_five_data_sets_have_three_splits_each(built: list[str]) -> None:
+    assert built == [*IMAGE_SETS, "arithmetic"]
     sizes = {name: [len(data) for data in splits_of(name).values()] for name in built}
-    assert sizes == {name: [1200, 300, 297] for name in built[:3]} | {"arithmetic": [480, 96, 96]}
+    assert sizes == {name: [1200, 300, 297] for name in built[:4]} | {"arithmetic": [480, 96, 96]}
 
 
-@pytest.mark.parametrize("name", ["digits-which", "digits-parity", "digits-sum"])
+@pytest.mark.parametrize("name", IMAGE_SETS)
 def test_no_image_is_in_two_splits(name: str) -> None:
     images = {
         split: {image.sha256 for sample in data for image in sample.images} for split, data in splits_of(name).items()
@@ -45,10 +46,9 @@ def test_no_image_is_in_two_splits(name: str) -> None:
 
 def test_images_keep_their_split_over_the_data_sets() -> None:
     tests = [
-        {image.sha256 for sample in load_dataset(f"{name}@test") for image in sample.images}
-        for name in ("digits-which", "digits-parity", "digits-sum")
+        {image.sha256 for sample in load_dataset(f"{name}@test") for image in sample.images} for name in IMAGE_SETS
     ]
-    assert tests[0] == tests[1] == tests[2]
+    assert all(images == tests[0] for images in tests)
 
 
 def test_digit_and_image_are_those_of_scikit_learn() -> None:
@@ -65,7 +65,8 @@ def test_digit_and_image_are_those_of_scikit_learn() -> None:
         assert sample.answer == str(known[np.rint(small * (16 / 255)).tobytes()])
 
 
-def test_parity_and_sum_follow_from_the_digits() -> None:
+def test_the_other_answers_follow_from_the_digits() -> None:
+    differ = 0
     digit_of = {
         sample.images[0].sha256: int(sample.answer or "")
         for data in splits_of("digits-which").values()
@@ -77,17 +78,21 @@ def test_parity_and_sum_follow_from_the_digits() -> None:
         for sample in data:
             assert len(sample.images) == 2
             assert sample.answer == str(sum(digit_of[image.sha256] for image in sample.images))
+    for data in splits_of("digits-second").values():
+        for sample in data:
+            first, second = (str(digit_of[image.sha256]) for image in sample.images)
+            assert sample.answer == second
+            differ += first != second
+    assert differ > 1500, "the first digit is no answer to it"
 
 
 def test_prompts_are_few_and_end_with_the_same_request() -> None:
-    texts = {
-        name: {sample.messages[0].text for sample in load_dataset(name)}
-        for name in ("digits-which", "digits-parity", "digits-sum")
-    }
+    texts = {name: {sample.messages[0].text for sample in load_dataset(name)} for name in IMAGE_SETS}
     assert texts == {
         "digits-which": {"Which digit is this? Answer in \\boxed{}."},
         "digits-parity": {"Is this digit odd or even? Answer in \\boxed{}."},
         "digits-sum": {"What is the sum of these two digits? Answer in \\boxed{}."},
+        "digits-second": {"What is the second of these two digits? Answer in \\boxed{}."},
     }
 
 

@@ -155,10 +155,11 @@ def test_the_pipeline_of_the_digits_runs_shortened(tmp_path: Path, environment: 
 
 
 @pytest.mark.slow
-def test_the_pipeline_of_the_digits_learns(tmp_path: Path, environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("name", ["digits", "two-images"])
+def test_the_pipelines_learn(name: str, tmp_path: Path, environment: dict[str, str]) -> None:
     """Held-out pair accuracy at least 0.9; accuracy rises by at least 0.15 against the reward model, and by DPO."""
     digits(tmp_path / "home")
-    steps = run(ROOT / "configs" / "pipeline-digits.yaml", environment)
+    steps = run(ROOT / "configs" / f"pipeline-{name}.yaml", environment)
     before = steps["before"]["metrics"]["accuracy"]
     assert steps["reward_model"]["metrics"]["eval/accuracy"] >= 0.9
     assert steps["after"]["metrics"]["accuracy"] >= before + 0.15
