@@ -16,7 +16,6 @@ from mmrl.errors import MmrlError, NotFoundError
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job
 from mmrl.runs.checkpoint_refs import checkpoint_at
-from mmrl.runs.mirror import local_folder
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 TINY = "quickstart"
@@ -86,7 +85,7 @@ class Beginnings:
         """A run that begins with the weights of JOB@STEP (a number, best or last) and the settings of that run."""
         name, at, step = ref.rpartition("@")
         job = self._jobs.get(name if at else ref)
-        found = checkpoint_at(local_folder(job.run_dir), step if at else "last")
+        found = checkpoint_at(job.run_dir, step if at else "last")
         settings = _settings(job)
         settings["model"] = {**settings.get("model", {}), "path": str(found.model)}
         settings["name"] = f"{job.name}-from-{found.step}"

@@ -1,4 +1,4 @@
-"""The logs of a job's run, where they are on this machine."""
+"""The logs of a job's run, on this machine or in its store."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ from mmrl.errors import NotFoundError
 from mmrl.jobs.records import Job
 from mmrl.jobs.states import JobState
 from mmrl.runs.inert import inert
-from mmrl.runs.logs import LogFile, LogPiece, LogSearch, log_files, read_after, read_before, search_before
-from mmrl.runs.mirror import is_address, local_folder
+from mmrl.runs.logs import LogFile, LogPiece, LogSearch, read_after, read_before, search_before
+from mmrl.runs.run_logs import RunLogs
 
 FIRST_NAME = "stderr.log"
 """What is shown unless another is chosen: progress, warnings and errors go there."""
 
 
 def logs_of(job: Job) -> list[LogFile]:
-    """Its logs, those of the last attempt first, and of an attempt what is read most. Raises NotFoundError where its
-    run directory is not on this machine."""
-    folder = local_folder(job.run_dir)
-    if not folder.is_dir():
+    """Its logs, those of the last attempt first, and of an attempt what is read most. A run in a store is read there.
+
+    Raises NotFoundError where its run directory is a folder that is not on this machine, RunFailedError where its store
+    does not answer.
+    """
+    logs = RunLogs(job.run_dir)
+    if not logs.is_in_a_store and not logs.folder.is_dir():
         if job.attempt == 0 or job.state is JobState.STARTING:
             return []
-        where = (
-            " (it is kept in an object store, and its worker's machine has the logs)" if is_address(job.run_dir) else ""
-        )
-        raise NotFoundError(
-            f"the run directory {job.run_dir} is not on this machine{where}, so its logs cannot be read here"
-        )
-    return sorted(log_files(folder), key=lambda file: (-file.attempt, file.name != FIRST_NAME, file.name))
+        raise NotFoundError(f"the run directory {job.run_dir} is not on this machine, so its logs cannot be read here")
+    files = [file for attempt in logs.attempts(job.attempt) for file in logs.files(attempt)]
+    return sorted(files, key=lambda file: (-file.attempt, file.name != FIRST_NAME, file.name))
 
 
 def chosen(files: list[LogFile], attempt: int | None, name: str | None) -> LogFile | None:
@@ -37,17 +36,17 @@ def chosen(files: list[LogFile], attempt: int | None, name: str | None) -> LogFi
 
 def tail(file: LogFile, *, end: int | None = None) -> LogPiece:
     """The last piece, or the one that ends at byte `end`. Raises OSError, such as for a file that is gone."""
-    return read_before(file.path, end)
+    return read_before(file.source, end)
 
 
 def piece_at(file: LogFile, offset: int) -> LogPiece:
     """The piece that begins at a match of a search."""
-    return read_after(file.path, offset)
+    return read_after(file.source, offset)
 
 
 def search(file: LogFile, text: str, *, end: int | None = None) -> LogSearch:
     """The last lines that hold the text, from byte `end` backwards; at most 100, and no more than 64 MB read."""
-    return search_before(file.path, text, end)
+    return search_before(file.source, text, end)
 
 
 def shown(text: str) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Literal, TextIO
 
 from mmrl.errors import EXIT_OK, EXIT_RUN_CANCELLED, EXIT_RUN_FAILED, MmrlError, NotFoundError
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job
 from mmrl.jobs.states import JobState
-from mmrl.runs.layout import attempt_dir, attempts
-from mmrl.runs.logs import start_of_last_lines
-from mmrl.runs.mirror import local_folder
+from mmrl.runs.logs import LogSource, start_of_last_lines
+from mmrl.runs.run_logs import RunLogs
 
 Stream = Literal["stderr", "stdout"]
 
@@ -56,27 +54,37 @@ def wait_for(
         time.sleep(poll_s)
 
 
-def log_files(job: Job, *, stream: Stream, attempt: int | None = None) -> list[Path]:
-    """The logs of a job's attempts, in order. Raises NotFoundError where the run directory is not on this machine."""
-    folder = local_folder(job.run_dir)
-    numbers = attempts(folder)
-    if not folder.is_dir() and job.attempt > 0:
+def log_sources(
+    job: Job, logs: RunLogs, *, stream: Stream, attempt: int | None = None, since: int = 1
+) -> dict[int, LogSource]:
+    """attempt -> its log, of those from `since` on, ascending.
+
+    Raises NotFoundError where a run directory is a folder that is not on this machine, RunFailedError where its store
+    does not answer.
+    """
+    numbers = logs.attempts(job.attempt)
+    if not logs.is_in_a_store and not logs.folder.is_dir() and job.attempt > 0:
         raise NotFoundError(
             f"the run directory of job {job.short_id}, {job.run_dir}, is not on this machine; its logs are read where "
             "it is"
         )
     if attempt is not None and attempt not in numbers:
         there = ", ".join(map(str, numbers)) or "none"
-        raise NotFoundError(f"job {job.short_id} has no attempt {attempt} in {folder}; attempts there: {there}")
-    chosen = numbers if attempt is None else [attempt]
-    return [attempt_dir(folder, number) / "logs" / f"{stream}.log" for number in chosen]
+        raise NotFoundError(f"job {job.short_id} has no attempt {attempt} in {job.run_dir}; attempts there: {there}")
+    found: dict[int, LogSource] = {}
+    for number in numbers if attempt is None else [attempt]:
+        if number >= since:
+            files = {file.name: file.source for file in logs.files(number, is_over=job.is_terminal)}
+            if f"{stream}.log" in files:
+                found[number] = files[f"{stream}.log"]
+    return found
 
 
 def print_log(job: Job, *, stream: Stream, attempt: int | None, tail: int | None) -> None:
     """The logs of all attempts, or of one; with `tail` its last lines only, of the last attempt if none is named."""
-    paths = log_files(job, stream=stream, attempt=attempt)
-    for path in paths if tail is None else paths[-1:]:
-        for text in _texts(path, [0 if tail is None else _last_lines(path, tail)]):
+    sources = list(log_sources(job, RunLogs(job.run_dir), stream=stream, attempt=attempt).values())
+    for source in sources if tail is None else sources[-1:]:
+        for text in _texts(source, [0 if tail is None else start_of_last_lines(source, tail)]):
             _write(text, sys.stdout)
 
 
@@ -90,11 +98,11 @@ def untold_failure(job: Job) -> str | None:
 
 def _last_words(job: Job) -> str:
     try:
-        path = log_files(job, stream="stderr")[-1]
-        with path.open("rb") as file:
-            file.seek(start_of_last_lines(path, 50))
+        source = list(log_sources(job, RunLogs(job.run_dir), stream="stderr").values())[-1]
+        with source.open("rb") as file:
+            file.seek(start_of_last_lines(source, 50))
             return file.read().decode("utf-8", "replace")
-    except (NotFoundError, OSError, IndexError):
+    except (MmrlError, OSError, IndexError):
         return ""
 
 
@@ -117,7 +125,9 @@ class Follower:
         self._poll_s = poll_s
         self._stream: Stream = stream
         self._tail = tail
-        self._places: dict[Path, list[int]] = {}
+        self._logs: RunLogs | None = None
+        self._since = 1
+        self._places: dict[int, list[int]] = {}
 
     def run(self, until: Callable[[], bool] = lambda: False) -> Job:
         """Until the job has ended, or `until` says so. Returns it as it stands then. May be called again."""
@@ -130,21 +140,24 @@ class Follower:
             time.sleep(self._poll_s)
 
     def _print_new(self, job: Job) -> None:
-        for path in log_files(job, stream=self._stream):
-            if path not in self._places:
-                self._places[path] = [0 if self._tail is None else _last_lines(path, self._tail)]
-            for text in _texts(path, self._places[path]):
-                _write(text, self._out)
+        """Of attempts that others have taken the place of, once more what they wrote last, and never again."""
+        self._logs = self._logs or RunLogs(job.run_dir)
+        for number, source in log_sources(job, self._logs, stream=self._stream, since=self._since).items():
+            try:
+                if number not in self._places:
+                    self._places[number] = [0 if self._tail is None else start_of_last_lines(source, self._tail)]
+                for text in _texts(source, self._places[number]):
+                    _write(text, self._out)
+            except OSError:
+                if not self._logs.is_in_a_store or job.is_terminal:
+                    raise
+        self._since = max(self._since, job.attempt)
         self._tail = None
 
 
-def _texts(path: Path, place: list[int]) -> Iterator[str]:
+def _texts(source: LogSource, place: list[int]) -> Iterator[str]:
     """What the file has from place[0] on, which is moved along; a character that is not whole yet is left for later."""
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return
-    with file:
+    with source.open("rb") as file:
         file.seek(place[0])
         while data := file.read(_CHUNK_BYTES):
             text, used = _decode(data)
@@ -163,11 +176,6 @@ def _decode(data: bytes) -> tuple[str, int]:
         except UnicodeDecodeError:
             continue
     return data.decode("utf-8", "replace"), len(data)
-
-
-def _last_lines(path: Path, tail: int) -> int:
-    """The place of the last `tail` lines in a file."""
-    return start_of_last_lines(path, tail) if path.exists() else 0
 
 
 def _write(text: str, out: TextIO) -> None:

@@ -4,6 +4,7 @@
     job:ID/model@best, job:ID/model@40  of its best one, or of that step
     job:ID/run_dir                      its run directory
 
+Of a run in a store the machine that starts the later job fetches what it lacks: that checkpoint, or the whole run.
 A job that failed and was resumed or tried again stands for the newest of its children that succeeded.
 """
 
@@ -18,7 +19,8 @@ from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.records import Job
 from mmrl.jobs.states import JobState
 from mmrl.runs.checkpoint_refs import checkpoint_at
-from mmrl.runs.mirror import local_folder
+from mmrl.runs.mirror import is_address
+from mmrl.runs.stored_run import StoredRun
 
 _REFERENCE = re.compile(r"job:(?P<job>[0-9a-f-]{36})/(?:(?P<run_dir>run_dir)|model(?:@(?P<step>best|last|\d+))?)")
 _BEGINNING = "job:"
@@ -28,7 +30,7 @@ def resolve_references(config: Mapping[str, Any], jobs: JobReads) -> dict[str, A
     """The config with paths in place of its references.
 
     Raises ConfigError for a text that begins like a reference and is none, NotFoundError where the job has not
-    succeeded or its run directory holds no such checkpoint.
+    succeeded or its run directory holds no such checkpoint, RunFailedError for a store that does not answer.
     """
     resolved: dict[str, Any] = _replaced(config, lambda text: _path_of(text, jobs))
     return resolved
@@ -60,10 +62,10 @@ def _path_of(text: str, jobs: JobReads) -> str:
     match = _REFERENCE.fullmatch(text)
     if match is None:
         raise ConfigError(f"{text!r} names no result of a job; write job:ID/model, job:ID/model@best or job:ID/run_dir")
-    folder = local_folder(newest_success(jobs, match["job"]).run_dir)
-    if match["run_dir"] is not None:
-        return str(folder)
-    return str(checkpoint_at(folder, match["step"] or "last").model)
+    run_dir = newest_success(jobs, match["job"]).run_dir
+    if match["run_dir"] is None:
+        return str(checkpoint_at(run_dir, match["step"] or "last").model)
+    return str(StoredRun(run_dir).fetch() if is_address(run_dir) else run_dir)
 
 
 def _replaced(value: Any, change: Callable[[str], str]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,8 +11,10 @@ from typing import Any, Literal
 from mmrl.checkpoint_files import MODEL_FOLDER
 from mmrl.errors import ConfigError, NotFoundError
 from mmrl.runs import layout
+from mmrl.runs.mirror import is_address, local_checkpoint
 from mmrl.runs.reader import RunReader
 from mmrl.runs.records import CheckpointRecord
+from mmrl.runs.stored_run import StoredRun
 
 Direction = Literal["max", "min"]
 
@@ -37,8 +39,10 @@ class ModelRef:
 def resolve_model(text: str, step: str | None = None) -> ModelRef:
     """What `text` names: RUN or RUN@STEP (a number, `best` or `last`), the folder of a checkpoint, or of a model.
 
+    RUN may be the address of one in a store: its checkpoint is fetched.
     step: the same apart from the text; without either a run means its last checkpoint.
-    Raises NotFoundError naming what there is, ConfigError for a step that is none or is named twice.
+    Raises NotFoundError naming what there is, ConfigError for a step that is none or is named twice, RunFailedError for
+    a store that does not answer.
     """
     path = Path(text).expanduser()
     match = None if path.exists() else _AT.fullmatch(text)
@@ -46,43 +50,58 @@ def resolve_model(text: str, step: str | None = None) -> ModelRef:
         raise ConfigError(f"{text} names a step and --step {step} too; name one of them")
     if match is not None:
         text, step = match[1], match[2]
+    if is_address(text) and (point := layout.parse_checkpoint_name(text.rstrip("/").rpartition("/")[2])) is not None:
+        folder = local_checkpoint(text)
+        return _of_checkpoint(folder, folder.parent.parent, point)
     if (ref := _folder(path)) is not None:
         if step is not None:
             raise ConfigError(f"--step {step}: {path} is one model already; name a run to choose among its steps")
         return ref
-    return checkpoint_at(layout.resolve_run(text), step or "last")
+    return checkpoint_at(text if is_address(text) else layout.resolve_run(text), step or "last")
 
 
-def checkpoint_at(run_dir: Path, step: str) -> ModelRef:
-    """The checkpoint of a run: a step's number, `best` or `last`. Raises NotFoundError that names those there are."""
-    checkpoints = RunReader(run_dir).checkpoints()
+def checkpoint_at(run_dir: Path | str, step: str) -> ModelRef:
+    """The checkpoint of a run: a step's number, `best` or `last`; of a run in a store it is fetched to this machine.
+
+    Raises NotFoundError that names those there are, RunFailedError for a store that does not answer.
+    """
+    if is_address(run_dir):
+        run = StoredRun(str(run_dir))
+        found = _chosen(run.shown, run.checkpoints(), run.config, step)
+        run.fetch_checkpoint(found)
+        return _of_checkpoint(found.path, run.folder, found.step)
+    reader = RunReader(Path(run_dir))
+    found = _chosen(str(run_dir), reader.checkpoints(), reader.config, step)
+    return _of_checkpoint(found.path, reader.run_dir, found.step)
+
+
+def _chosen(
+    run: str, checkpoints: Sequence[CheckpointRecord], config: Callable[[], dict[str, Any]], step: str
+) -> CheckpointRecord:
+    """run: as messages name it. config: reads its config, which only `best` takes."""
     if not checkpoints:
-        raise NotFoundError(f"{run_dir} has no whole checkpoint yet")
+        raise NotFoundError(f"{run} has no whole checkpoint yet")
     if step == "last":
-        found = checkpoints[-1]
-    elif step == "best":
-        found = best_checkpoint(run_dir, checkpoints)
-    elif step.isdecimal():
-        at = [point for point in checkpoints if point.step == int(step)]
-        if not at:
-            steps = ", ".join(str(point.step) for point in checkpoints)
-            raise NotFoundError(f"{run_dir} has no checkpoint of step {step}; it has those of {steps}")
-        found = at[0]
-    else:
+        return checkpoints[-1]
+    if step == "best":
+        return _best(run, checkpoints, config())
+    if not step.isdecimal():
         raise ConfigError(f"--step: got {step!r}; allowed: a step's number, best, last")
-    return _of_checkpoint(found.path, run_dir, found.step)
+    at = [point for point in checkpoints if point.step == int(step)]
+    if not at:
+        steps = ", ".join(str(point.step) for point in checkpoints)
+        raise NotFoundError(f"{run} has no checkpoint of step {step}; it has those of {steps}")
+    return at[0]
 
 
-def best_checkpoint(run_dir: Path, checkpoints: Sequence[CheckpointRecord]) -> CheckpointRecord:
+def _best(run: str, checkpoints: Sequence[CheckpointRecord], config: dict[str, Any]) -> CheckpointRecord:
     """The best by the metric of the run's config. Raises NotFoundError where no checkpoint has it."""
-    metric, direction = best_rule(RunReader(run_dir).config())
+    metric, direction = best_rule(config)
     if metric is None:
-        raise NotFoundError(
-            f"{run_dir}: its config names no metric that decides (checkpoint.best is null); name a step"
-        )
+        raise NotFoundError(f"{run}: its config names no metric that decides (checkpoint.best is null); name a step")
     having = [point for point in checkpoints if point.metrics.get(metric) is not None]
     if not having:
-        raise NotFoundError(f"{run_dir}: no checkpoint has {metric}, by which the best one is chosen; name a step")
+        raise NotFoundError(f"{run}: no checkpoint has {metric}, by which the best one is chosen; name a step")
     sign = 1 if direction == "max" else -1
     return max(having, key=lambda point: (sign * point.metrics[metric], -point.step))
 

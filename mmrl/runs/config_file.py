@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
 from mmrl.errors import DataError
+from mmrl.runs.mirror import mirrored_name
 
 IDENTITY = ("name", "kind", "seed", "model.path", "model.lora.rank", "data.train", "algorithm.type")
 """Settings that the attempts of one run share."""
@@ -31,7 +32,7 @@ def parse_config(text: str) -> dict[str, Any]:
 def identity_conflict(earlier: str, later: str, *, except_for: Collection[str] = ()) -> str | None:
     """The first setting of `IDENTITY` that differs, with both values; None for configs of one run."""
     for key, (before, after) in changed_settings(earlier, later).items():
-        if key in IDENTITY and key not in except_for:
+        if key in IDENTITY and key not in except_for and not _is_one_fetched_twice(before, after):
             return f"{key} is {before!r} there and {after!r} here"
     return None
 
@@ -41,6 +42,12 @@ def changed_settings(earlier: str, later: str) -> dict[str, tuple[Any, Any]]:
     before, after = _flatten(parse_config(earlier)), _flatten(parse_config(later))
     keys = [*before, *(key for key in after if key not in before)]
     return {key: (before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key)}
+
+
+def _is_one_fetched_twice(before: Any, after: Any) -> bool:
+    """Whether two paths are of the same file of a run in a store, fetched to the homes of two machines."""
+    names = [mirrored_name(value) if isinstance(value, str) else None for value in (before, after)]
+    return names[0] is not None and names[0] == names[1]
 
 
 def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-
-from mmrl.runs import layout
+from io import BufferedReader
+from typing import Literal, Protocol
 
 PIECE_BYTES = 1 << 16
 SEARCH_BYTES = 1 << 26
@@ -15,13 +14,19 @@ _BLOCK_BYTES = 1 << 20
 _LONGEST_MATCH = 1000
 
 
+class LogSource(Protocol):
+    """Where a log is read from: a path, or what a store has of it."""
+
+    def open(self, mode: Literal["rb"]) -> BufferedReader: ...
+
+
 @dataclass(frozen=True)
 class LogFile:
     """name: below the attempt's folder of logs, such as `stderr.log`."""
 
     attempt: int
     name: str
-    path: Path
+    source: LogSource
     num_bytes: int
 
 
@@ -52,21 +57,9 @@ class LogSearch:
     searched_from: int
 
 
-def log_files(run_dir: Path) -> list[LogFile]:
-    """By attempt, the newest first, then by name."""
-    found = []
-    for attempt in reversed(layout.attempts(run_dir)):
-        folder = layout.attempt_dir(run_dir, attempt) / "logs"
-        for path in sorted(folder.rglob("*")) if folder.is_dir() else ():
-            if path.is_file() and not path.is_symlink():
-                name = path.relative_to(folder).as_posix()
-                found.append(LogFile(attempt, name, path, path.stat().st_size))
-    return found
-
-
-def read_before(path: Path, end: int | None = None, *, max_bytes: int = PIECE_BYTES) -> LogPiece:
+def read_before(source: LogSource, end: int | None = None, *, max_bytes: int = PIECE_BYTES) -> LogPiece:
     """The piece that ends at byte `end`, the file's own end if none is given. Raises OSError."""
-    with path.open("rb") as file:
+    with source.open("rb") as file:
         size = file.seek(0, 2)
         end = size if end is None else min(end, size)
         start = max(0, end - max_bytes)
@@ -76,9 +69,9 @@ def read_before(path: Path, end: int | None = None, *, max_bytes: int = PIECE_BY
     return LogPiece(data[first:].decode("utf-8", "replace"), start + first, end, size)
 
 
-def read_after(path: Path, start: int, *, max_bytes: int = PIECE_BYTES) -> LogPiece:
+def read_after(source: LogSource, start: int, *, max_bytes: int = PIECE_BYTES) -> LogPiece:
     """The piece that begins at byte `start`, up to a line's end where there is one. Raises OSError."""
-    with path.open("rb") as file:
+    with source.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(min(start, size))
         data = file.read(max_bytes)
@@ -88,10 +81,10 @@ def read_after(path: Path, start: int, *, max_bytes: int = PIECE_BYTES) -> LogPi
     return LogPiece(data.decode("utf-8", "replace"), start, start + len(data), size)
 
 
-def start_of_last_lines(path: Path, count: int) -> int:
+def start_of_last_lines(source: LogSource, count: int) -> int:
     """The byte at which the last `count` lines begin. Raises OSError."""
     num_left = count
-    with path.open("rb") as file:
+    with source.open("rb") as file:
         size = end = file.seek(0, 2)
         if count <= 0:
             return size
@@ -109,17 +102,17 @@ def start_of_last_lines(path: Path, count: int) -> int:
 
 
 def search_before(
-    path: Path, text: str, end: int | None = None, *, max_matches: int = 100, max_bytes: int = SEARCH_BYTES
+    source: LogSource, text: str, end: int | None = None, *, max_matches: int = 100, max_bytes: int = SEARCH_BYTES
 ) -> LogSearch:
     """Lines that hold the text, whatever the case of plain letters, from `end` backwards. Raises OSError."""
     wanted = text.encode().lower()
-    with path.open("rb") as file:
+    with source.open("rb") as file:
         place = file.seek(0, 2)
     place = place if end is None else min(end, place)
     lowest = max(0, place - max_bytes)
     matches: list[LogMatch] = []
     while place > lowest and wanted:
-        piece = _raw_before(path, place, max_bytes=_BLOCK_BYTES)
+        piece = _raw_before(source, place, max_bytes=_BLOCK_BYTES)
         if wanted in piece[1].lower():
             for offset, line in _lines_backwards(piece):
                 if wanted in line.lower():
@@ -130,8 +123,8 @@ def search_before(
     return LogSearch(tuple(matches), place if wanted else 0)
 
 
-def _raw_before(path: Path, end: int, *, max_bytes: int) -> tuple[int, bytes]:
-    with path.open("rb") as file:
+def _raw_before(source: LogSource, end: int, *, max_bytes: int) -> tuple[int, bytes]:
+    with source.open("rb") as file:
         start = max(0, end - max_bytes)
         file.seek(start)
         data = file.read(end - start)

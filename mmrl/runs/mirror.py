@@ -32,6 +32,7 @@ _PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
 _GROWING = re.compile(r"attempt-\d+/(.*/)?[^/]+\.(jsonl|log|out|err)")
 _WRITTEN_ONCE = re.compile(r"attempt-\d+/samples/[^/]+\.parquet|images/[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg)")
 _CHECKPOINT_FILE = re.compile(r"checkpoints/(step-\d{6,})/.+")
+_MIRRORED = re.compile(r".*/mirrors/([^/]+-[0-9a-f]{12}(/.*)?)")
 _LAST_TRIES = 3
 
 
@@ -47,6 +48,12 @@ def local_folder(run_dir: Path | str) -> Path:
     address = str(run_dir).rstrip("/")
     digest = hashlib.sha256(address.encode()).hexdigest()[:12]
     return home() / "mirrors" / f"{layout.folder_name(PurePosixPath(address).name)}-{digest}"
+
+
+def mirrored_name(path: str) -> str | None:
+    """What a path within the local folder of a run in a store is called on every machine; None for another path."""
+    match = _MIRRORED.fullmatch(path)
+    return match[1] if match else None
 
 
 def local_checkpoint(where: Path | str) -> Path:

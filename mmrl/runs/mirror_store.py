@@ -27,11 +27,11 @@ class Store:
         self._fs, self._root = _open(self.address)
         self.sizes = self._list()
 
-    def read(self, name: str) -> bytes | None:
-        """The content of a file; None if there is none."""
+    def read(self, name: str, start: int | None = None, end: int | None = None) -> bytes | None:
+        """The content of a file, or its bytes start to end (excluded); None if there is none."""
         try:
             with _answering():
-                return bytes(self._fs.cat_file(self._path(name)))
+                return bytes(self._fs.cat_file(self._path(name), start=start, end=end))
         except FileNotFoundError:
             return None
 
@@ -63,6 +63,11 @@ class Store:
                 sizes[part[1]] = max(sizes.get(part[1], 0), int(part[2]) + size)
         return sizes
 
+    def parts(self, name: str) -> list[tuple[int, int, str]]:
+        """Of a file that is kept in parts, in order: first byte, number of bytes, and name of each."""
+        found = [(match, size) for part, size in self.sizes.items() if (match := _PART.fullmatch(part))]
+        return sorted((int(match[2]), size, match[0]) for match, size in found if match[1] == name)
+
     def append(self, name: str, data: bytes, *, start: int) -> None:
         """The bytes from `start` on of a file that grows."""
         part = f"{name}.part-{start:012d}"
@@ -73,9 +78,8 @@ class Store:
 
     def join(self, name: str, path: Path) -> None:
         """All parts of a file that grows, in order, to `path`."""
-        parts = sorted(part for part in self.sizes if (match := _PART.fullmatch(part)) and match[1] == name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, b"".join(self.read(part) or b"" for part in parts))
+        write_whole(path, b"".join(self.read(part) or b"" for _, _, part in self.parts(name)))
 
     def _list(self) -> dict[str, int]:
         self._fs.invalidate_cache()

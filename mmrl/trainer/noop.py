@@ -6,6 +6,7 @@ Its metric noop/value of a step follows from seed and step alone, so a broken an
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -47,6 +48,8 @@ def run_noop(
     claim = AttemptClaim.from_environment()
     progress = progress or make_progress()
     where = run_dir if run_dir is not None else layout.new_run_dir(config.name)
+    if config.noop.starts_file is not None:
+        _tell_start(Path(config.noop.starts_file), where, claim)
     with mirrored(where, every_s=config.noop.mirror_every_s, say=progress.message) as folder:
         return _run(config, folder, resume, progress, claim)
 
@@ -67,6 +70,17 @@ def noop_value(seed: int, step: int) -> float:
     """What the run measures at a step, in [0, 1)."""
     digest = hashlib.sha256(f"{seed}:{step}".encode()).digest()
     return int.from_bytes(digest[:6], "big") / 2**48
+
+
+def _tell_start(file: Path, run_dir: Path | str, claim: AttemptClaim | None) -> None:
+    """One write in append mode, so that lines of processes that begin at once stay whole."""
+    attempt = None if claim is None else claim.attempt
+    line = json.dumps({"run_dir": str(run_dir), "attempt": attempt, "pid": os.getpid()}) + "\n"
+    out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(out, line.encode())
+    finally:
+        os.close(out)
 
 
 def _first_step(run_dir: Path, resume: str | Path) -> int:

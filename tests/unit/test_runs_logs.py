@@ -6,7 +6,8 @@ import os
 import tracemalloc
 from pathlib import Path
 
-from mmrl.runs.logs import log_files, read_after, read_before, search_before, start_of_last_lines
+from mmrl.runs.logs import read_after, read_before, search_before, start_of_last_lines
+from mmrl.runs.run_logs import RunLogs
 
 
 def test_the_last_piece_begins_with_a_line(tmp_path: Path) -> None:
@@ -97,6 +98,7 @@ def test_logs_are_listed_by_attempt_and_links_are_left_out(tmp_path: Path) -> No
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("words\n")
     (tmp_path / "attempt-2" / "logs" / "passwd.log").symlink_to("/etc/passwd")
-    found = [(file.attempt, file.name, file.num_bytes) for file in log_files(tmp_path)]
-    assert found == [(2, "stdout.log", 6), (2, "workers/rank-0.log", 6), (1, "stderr.log", 6)]
-    assert log_files(tmp_path / "nowhere") == []
+    logs = RunLogs(str(tmp_path))
+    found = [(file.attempt, file.name, file.num_bytes) for attempt in logs.attempts(2) for file in logs.files(attempt)]
+    assert found == [(1, "stderr.log", 6), (2, "stdout.log", 6), (2, "workers/rank-0.log", 6)]
+    assert RunLogs(str(tmp_path / "nowhere")).attempts(2) == []

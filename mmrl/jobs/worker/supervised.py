@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mmrl.errors import MmrlError
 from mmrl.jobs.errors import DatabaseUnavailableError, LeaseLostError
 from mmrl.jobs.leases import Leases
 from mmrl.jobs.records import Lease, LeaseView
@@ -24,6 +25,7 @@ from mmrl.jobs.worker.indexer import Indexer
 from mmrl.jobs.worker.launcher import Ended, Handle
 from mmrl.jobs.worker.outcome import Outcome, outcome_of
 from mmrl.jobs.worker.run_folder import RunFolder
+from mmrl.runs.run_logs import bring_logs
 
 Reason = Literal["cancel", "kill", "pause", "preempt"]
 """Why a run is to stop; preempt: the worker hands it over to another."""
@@ -72,6 +74,7 @@ class Supervised:
     outcome: Outcome | None = field(default=None, repr=False)
     _is_noted: bool = False
     _told_of_gpus: bool = False
+    _has_brought_logs: bool = False
 
     @property
     def job_id(self) -> str:
@@ -190,6 +193,7 @@ class Supervised:
         assert self.ended is not None
         if self.outcome is None:
             self.outcome = outcome_of(self.ended, self.folder)
+        self._bring_logs()
         self._finish_index()
         if self.lease.gpus:
             self.leases.release(self.lease)
@@ -198,6 +202,16 @@ class Supervised:
         failure = self.outcome.failure
         why = f": {failure.message}" if failure is not None and self.end_state is JobState.FAILED else ""
         self.say(f"{self.lease.job.name}: {self.end_state}{why}")
+
+    def _bring_logs(self) -> None:
+        """For a run in a store, once: people read them there. A store that is away keeps no job from ending."""
+        if self._has_brought_logs:
+            return
+        self._has_brought_logs = True
+        try:
+            bring_logs(self.lease.job.run_dir, self.lease.attempt)
+        except (OSError, MmrlError) as error:
+            self.say(f"{self.lease.job.name}: the end of its logs stays on this machine: {error}")
 
     def _finish_index(self) -> None:
         """A run directory that cannot be read keeps no job from ending; its files stay for people to look at."""
