@@ -22,6 +22,8 @@ class ConsoleSettings(ConfigModel):
     """Folders of the server that data sets may be added from by their path."""
     allowed_hosts: tuple[str, ...] = ()
     """Further names by which browsers may reach the console, such as that of a reverse proxy."""
+    serve_host: str = Field("127.0.0.1", min_length=1)
+    """Where servers of the Playground listen; `worker` is the address under which others reach the worker's machine."""
     session_h: float = Field(12.0, gt=0, le=720)
     """Hours after which one who signed in with a password or a token is asked again."""
     admins: tuple[str, ...] = ()

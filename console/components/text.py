@@ -10,6 +10,7 @@ import streamlit as st
 
 from console.services.formats import age_text, exact_text
 from mmrl.jobs.records import Job
+from mmrl.runs.inert import inert
 
 _MARKUP = re.compile(r"([!-/:-@\[-`{-~])")
 _ADDRESS = re.compile(r"(@|https?:|www)(?=\S)", re.IGNORECASE)
@@ -33,6 +34,12 @@ def literal(text: object) -> str:
     For whole texts `st.text` and `st.code` need no escaping.
     """
     return _MARKUP.sub(r"\\\1", _ADDRESS.sub(rf"\1{_JOINER}", " ".join(str(text).split())))
+
+
+def shown(text: str, *, most: int = 20_000) -> str:
+    """A text of a model or of data for `st.text`: its control characters as escapes, and not endless."""
+    safe = inert(text)
+    return safe if len(safe) <= most else f"{safe[:most]}… ({len(safe):,} characters)"
 
 
 def state_badge(state: str) -> None:

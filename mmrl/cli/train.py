@@ -31,6 +31,7 @@ _RUNS = {
     "evaluate": ("mmrl.trainer.evaluation_run", "run_evaluate"),
     "mark": ("mmrl.trainer.marking", "run_mark"),
     "export": ("mmrl.trainer.export_run", "run_export"),
+    "serve": ("mmrl.trainer.serve_run", "run_serve"),
 }
 
 

@@ -15,14 +15,16 @@ if TYPE_CHECKING:
     from mmrl.config.mark import MarkConfig
     from mmrl.config.noop import NoopConfig
     from mmrl.config.run import RunConfig
+    from mmrl.config.serve import ServeConfig
 
-    AnyConfig: TypeAlias = RunConfig | NoopConfig | EvaluateConfig | MarkConfig | ExportConfig
+    AnyConfig: TypeAlias = RunConfig | NoopConfig | EvaluateConfig | MarkConfig | ExportConfig | ServeConfig
 
 _HOMES = {
     "noop": ("mmrl.config.noop", "NoopConfig"),
     "evaluate": ("mmrl.config.evaluate", "EvaluateConfig"),
     "mark": ("mmrl.config.mark", "MarkConfig"),
     "export": ("mmrl.config.export", "ExportConfig"),
+    "serve": ("mmrl.config.serve", "ServeConfig"),
 }
 """Kinds with a class of their own; all others train, and are of `RunConfig`."""
 

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,12 +22,17 @@ _ENTRY = "vllm.entrypoints.openai.api_server"
 _POLL_S = 0.5
 _GRACE_S = 20.0
 _LOG_TAIL = 3000
+_UNDER_WAY = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+_REQUESTS = (*_UNDER_WAY, "vllm:request_success_total", "vllm:prompt_tokens_total", "vllm:generation_tokens_total")
 
 
 @dataclass(frozen=True)
 class ServeSettings:
     """model: the folder. name: of the model in requests. port: 0 takes a free one. dtype: vLLM's words; auto is float32
-    on a CPU. quiet: keep vLLM's log in a file that is shown where it fails. extra: further options of vLLM."""
+    on a CPU. quiet: keep vLLM's log in a file that is shown where it fails. extra: further options of vLLM.
+
+    key: what requests must bear; it is told to vLLM by its environment, since others can read a command line.
+    kv_cache_gb: for keys and values on a CPU; None leaves it to the environment, or 1."""
 
     model: Path
     name: str
@@ -37,6 +42,8 @@ class ServeSettings:
     wait_s: float = 600.0
     quiet: bool = True
     extra: tuple[str, ...] = ()
+    key: str | None = field(default=None, repr=False)
+    kv_cache_gb: float | None = None
 
 
 class Server:
@@ -49,13 +56,42 @@ class Server:
 
     def wait(self) -> None:
         """Until it ends by itself, which raises RunFailedError, or this process is asked to stop."""
-        code = self._process.wait()
-        raise RunFailedError(f"the server ended by itself with exit code {code}; run with -v to see vLLM's log")
+        self._process.wait()
+        self.check()
+
+    def check(self) -> None:
+        """Raises RunFailedError where it has ended by itself."""
+        code = self._process.poll()
+        if code is not None:
+            raise RunFailedError(f"the server ended by itself with exit code {code}; run with -v to see vLLM's log")
+
+    def activity(self) -> str:
+        """What changes with every request that ends, and is not empty while one is under way; told by vLLM's metrics.
+
+        Two equal texts that say `idle` mean that nobody asked between them.
+        """
+        import httpx
+
+        text = httpx.get(f"{self.url}/metrics", timeout=10.0).text
+        lines = [line for line in text.splitlines() if line.startswith(_REQUESTS)]
+        under_way = any(float(line.rpartition(" ")[2]) > 0 for line in lines if line.startswith(_UNDER_WAY))
+        ended = sorted(line for line in lines if not line.startswith(_UNDER_WAY))
+        return ("busy" if under_way else "idle") + "".join(f"\n{line}" for line in ended)
 
 
 @contextlib.contextmanager
 def serving(settings: ServeSettings, *, say: Callable[[str], None] = lambda text: None) -> Iterator[Server]:
     """Within the block the server answers; Ctrl-C and SIGTERM end the block, and with it the server, quietly.
+
+    Raises as `started` does.
+    """
+    with _stopping_quietly(), started(settings, say=say) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def started(settings: ServeSettings, *, say: Callable[[str], None] = lambda text: None) -> Iterator[Server]:
+    """Within the block the server answers; it ends with it, however that ends. Signals are the caller's.
 
     Raises ConfigError where vLLM is missing, ConflictError for a port in use, RunFailedError where it does not start.
     """
@@ -65,11 +101,10 @@ def serving(settings: ServeSettings, *, say: Callable[[str], None] = lambda text
     with tempfile.NamedTemporaryFile(prefix="mmrl-serve-", suffix=".log") as log:
         process = _start(settings, port, None if settings.quiet is False else Path(log.name))
         try:
-            with _stopping_quietly():
-                say(f"starting vLLM on {settings.model}; this takes a while")
-                url = f"http://{settings.host}:{port}"
-                _wait_until_healthy(process, url, settings, Path(log.name))
-                yield Server(process, url)
+            say(f"starting vLLM on {settings.model}; this takes a while")
+            url = f"http://{settings.host}:{port}"
+            _wait_until_healthy(process, url, settings, Path(log.name))
+            yield Server(process, url)
         finally:
             _end(process)
 
@@ -80,6 +115,8 @@ def command(settings: ServeSettings, port: int, *, on_cpu: bool) -> list[str]:
     words = [sys.executable, "-m", _ENTRY, "--model", str(settings.model), "--served-model-name", settings.name]
     words += ["--host", settings.host, "--port", str(port), "--dtype", dtype, "--generation-config", "vllm"]
     words += ["--enforce-eager"] if on_cpu else []
+    if on_cpu and settings.kv_cache_gb is not None:
+        words += ["--kv-cache-memory-bytes", str(int(settings.kv_cache_gb * 1e9))]
     return [*words, *settings.extra]
 
 
@@ -88,6 +125,8 @@ def _start(settings: ServeSettings, port: int, log: Path | None) -> subprocess.P
     environment = {**os.environ, "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
     if on_cpu:
         environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    if settings.key is not None:
+        environment["VLLM_API_KEY"] = settings.key
     words = command(settings, port, on_cpu=on_cpu)
     if log is None:
         return subprocess.Popen(words, stdout=sys.stderr, env=environment, start_new_session=True)
