@@ -95,7 +95,7 @@ class Algorithm(ABC, Generic[ConfigT]):
             drop_without_spread=self.config.drop_groups_without_spread,
             mask_truncated=self.config.mask_truncated,
             min_scores=max(self.config.min_group_size, self.advantage_source.config.min_group_size),
-            outcome_gate=self.config.outcome_gate,
+            outcome_gate=self.config.gate,
             shaping_parts=self.shaping_parts,
         )
 
@@ -153,14 +153,16 @@ class Algorithm(ABC, Generic[ConfigT]):
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run must know: the weights as they were steered."""
-        return {"kl_coef": self.kl_weight.value, "entropy_coef": self.entropy_weight.value}
+        entropy = self.entropy_weight
+        return {"kl_coef": self.kl_weight.value, "entropy_coef": entropy.coef, "entropy": entropy.entropy}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from `state`; a weight that is not steered stays as the config says."""
         if self.config.kl.target is not None:
             self.kl_weight.value = float(state["kl_coef"])
         if self.config.entropy_target is not None:
-            self.entropy_weight.value = float(state["entropy_coef"])
+            self.entropy_weight.coef = float(state["entropy_coef"])
+            self.entropy_weight.entropy = state.get("entropy")
 
     def group_scores(self, groups: Sequence[ScoredGroup], batch: GroupBatch) -> list[GroupScores]:
         """What the advantages of each group are made from."""

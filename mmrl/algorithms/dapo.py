@@ -23,7 +23,7 @@ from mmrl.config.algorithm import DapoConfig
 class DapoAlgorithm(ClippedAlgorithm[DapoConfig]):
     def group_advantages(self, group: GroupScores) -> Tensor:
         has_failed = all(failed(reward, self.shaping_parts) for reward in group.group.rewards)
-        is_shaped = self.config.outcome_gate == "off" or not has_failed
+        is_shaped = self.config.gate == "off" or not has_failed
         returns = group.returns + self._shaping(group.lengths) if is_shaped else group.returns
         return group_normalised_advantages(returns, scores=group.scores)
 

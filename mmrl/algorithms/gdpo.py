@@ -6,8 +6,9 @@
     loss: PPO's clipped surrogate, the mean over sequences of token means
 
 Adding up rewards first, as GRPO does, gives responses the same advantage that earned the same total in different ways.
-A reward whose values in a group have no spread gives zero there. Responses without a sampled token are not counted in
-the batch's mean and variance.
+A reward whose values in a group have no spread gives zero there, and a group in which no reward has any gets exactly
+zero. The batch's mean and variance count every response with a score, one whose tokens are masked too, as its group
+does: each group's sums add up to zero, and so the mean is zero and groups without spread stay where they are.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ class GdpoAlgorithm(ClippedAlgorithm[GdpoConfig]):
     def batch_advantages(self, groups: Sequence[GroupScores]) -> list[Tensor]:
         sizes = [len(group.scores) for group in groups]
         sums = torch.cat(super().batch_advantages(groups))
-        counted = torch.cat([group.lengths for group in groups]) > 0
-        return list(whiten(sums, counted.double()).split(sizes))
+        whitened = whiten(sums, torch.ones_like(sums)).split(sizes)
+        return [
+            torch.where(sums_of.any(), values, 0.0) for values, sums_of in zip(whitened, sums.split(sizes), strict=True)
+        ]
 
     def group_advantages(self, group: GroupScores) -> Tensor:
         sums = torch.zeros_like(group.scores)

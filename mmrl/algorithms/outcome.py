@@ -2,6 +2,9 @@
 
 A penalty on length gives four wrong answers four different scores; divided by their small spread these become
 advantages as large as those between right and wrong, and the policy learns noise. The outcome gate prevents it.
+
+It is of groups that are compared within themselves. Where a response is compared with something else (the batch, a
+critic, the greedy response) the gate would only lift the penalties of wrong responses, and right ones would pay alone.
 """
 
 from __future__ import annotations
@@ -25,20 +28,17 @@ def failed(reward: RewardResult, shaping_parts: Collection[str] = ()) -> bool:
 
 
 def gated(group: ScoredGroup, gate: OutcomeGate, shaping_parts: Collection[str]) -> ScoredGroup:
-    """The group with the scores that the gate leaves it; the same object unless all of its responses failed.
+    """The group with the scores that the gate leaves it; the same object unless all of its responses failed, and for a
+    single response, which has no other to be compared with. The greedy response keeps its score.
 
     `shaping`: without the parts that only shape, where there are others and the total is the sum of its parts (a veto
     sets it otherwise). `group`: every response scores the group's mean, in the total and in each part.
     """
-    if gate == "off" or not all(failed(reward, shaping_parts) for reward in group.rewards):
+    is_compared = len(group.rewards) > 1
+    if gate == "off" or not is_compared or not all(failed(reward, shaping_parts) for reward in group.rewards):
         return group
     if gate == "shaping":
-        greedy = group.greedy_reward
-        return replace(
-            group,
-            rewards=tuple(_without_shaping(reward, shaping_parts) for reward in group.rewards),
-            greedy_reward=None if greedy is None else _without_shaping(greedy, shaping_parts),
-        )
+        return replace(group, rewards=tuple(_without_shaping(reward, shaping_parts) for reward in group.rewards))
     total = fmean(reward.total for reward in group.rewards if reward.total is not None)
     means = {
         part.name: fmean(_values(group, part.name)) for part in group.rewards[0].parts if _values(group, part.name)

@@ -30,20 +30,33 @@ class KlWeight:
 class EntropyWeight:
     """The weight of the entropy bonus, fixed or steered to a target (Skywork-OR1, arXiv 2505.22312, section 4):
 
-    weight <- weight + step if entropy < target else weight - step, within [0, max_coef]
+        coef <- coef + step if entropy < target else coef - step, within [0, max_coef]
+        weight = coef if entropy <= target else 0
+
+    Departure: the entropy is that of the step before, as its update measured it (the paper's is of the step itself),
+    since the policy's entropy over a step is known only after a pass over it. In a run's first step the weight is coef.
+    coef and entropy are what a resumed run must know.
     """
 
     def __init__(self, coef: float, target: EntropyTargetConfig | None) -> None:
-        self.value = coef
+        self.coef = coef
+        self.entropy: float | None = None
         self._target = target
+
+    @property
+    def value(self) -> float:
+        """The weight of the step that comes."""
+        is_held_back = self._target is not None and self.entropy is not None and self.entropy > self._target.entropy
+        return 0.0 if is_held_back else self.coef
 
     @property
     def is_used(self) -> bool:
         """Whether the entropy must be known, be it only to be measured."""
-        return self.value > 0 or self._target is not None
+        return self.coef > 0 or self._target is not None
 
     def observe(self, entropy: float) -> None:
         """entropy: mean over the step's sampled tokens, in nats."""
         if self._target is not None:
             change = self._target.step if entropy < self._target.entropy else -self._target.step
-            self.value = min(max(self.value + change, 0.0), self._target.max_coef)
+            self.coef = min(max(self.coef + change, 0.0), self._target.max_coef)
+            self.entropy = entropy

@@ -93,7 +93,7 @@ class GpgConfig(PolicyGradientConfig):
 
     @model_validator(mode="after")
     def _scale_stands_for_dropping(self) -> GpgConfig:
-        if self.drop_groups_without_spread:
+        if self.drop_groups_without_spread and self.advantage_type == self.type:
             raise ValueError(
                 "drop_groups_without_spread: true does not go with algorithm 'gpg', whose advantages are already "
                 "scaled up for groups without spread; use false, or another algorithm such as 'dr_grpo'"
@@ -167,9 +167,16 @@ def advantage_config(config: PolicyGradientConfig) -> PolicyGradientConfig:
             f"advantage '{source.type}' does not go with algorithm '{config.type}': {fault}; use type: {source.type}, "
             "with policy_loss and loss_aggregation for what was wanted of the other"
         )
-    own = {"type", "advantage", "policy_loss", "loss_aggregation"}
-    both = type(config).model_fields.keys() & other.model_fields.keys()
-    shared = {name: getattr(config, name) for name in both - own}
+    both = other.advantage_settings() & type(config).model_fields.keys()
+    strange = sorted(source.arguments.keys() & other.model_fields.keys() - (other.advantage_settings() - both))
+    if strange:
+        whose = "the run's own" if strange[0] in type(config).model_fields else "read by no advantages"
+        raise ValueError(
+            f"advantage.arguments: {strange[0]} is {whose}; arguments are settings that the advantages of "
+            f"'{source.type}' have and algorithm '{config.type}' does not: "
+            f"{', '.join(sorted(other.advantage_settings() - both)) or '(none)'}"
+        )
+    shared = {name: getattr(config, name) for name in _ESTIMATORS_READ | both}
     try:
         return other(**{**shared, **source.arguments})
     except ValidationError as error:
@@ -178,6 +185,12 @@ def advantage_config(config: PolicyGradientConfig) -> PolicyGradientConfig:
             for details in error.errors(include_url=False)
         )
         raise ValueError(f"advantage '{source.type}' does not go with the other settings: {faults}") from error
+
+
+_ESTIMATORS_READ = frozenset(
+    {"group_size", "kl", "drop_groups_without_spread", "sampling_rounds", "mask_truncated", "outcome_gate"}
+)
+"""The settings that all algorithms have and that matter to an estimator, or to what goes with it."""
 
 
 def _unlike(

@@ -67,6 +67,14 @@ class PolicyGradientConfig(ConfigModel):
     """Whether its advantages mean something to the loss of another algorithm."""
     samples_greedy: ClassVar[bool] = False
     """Whether it compares with the greedy response to the same prompt."""
+    compares_responses: ClassVar[bool] = True
+    """Whether its advantages compare the sampled responses of a prompt with each other."""
+    has_token_advantages: ClassVar[bool] = False
+    """Whether its advantages differ among the tokens of a response."""
+    not_of_advantages: ClassVar[frozenset[str]] = frozenset()
+    """Of its own settings those that its loss or its critic reads, and its advantages do not."""
+    critic_reads: ClassVar[frozenset[str]] = frozenset()
+    """Of the settings that its advantages read those that its critic reads too, whoever gives the advantages."""
 
     type: str
     """Which algorithm this is."""
@@ -97,10 +105,10 @@ class PolicyGradientConfig(ConfigModel):
     still missing in place of dropped groups; 1 learns from what the first leaves."""
     mask_truncated: bool = False
     """Leave responses that were cut at the limit out of the loss; their scores still count in their group."""
-    outcome_gate: OutcomeGate = "shaping"
+    outcome_gate: OutcomeGate | None = None
     """What is learned from a group in which every response failed: `shaping` leaves out the parts of its rewards that
-    only shape (length, overlong, repetition, and any with shaping: true), `group` gives it no advantages at all, `off`
-    takes its scores as they are."""
+    only shape (length, overlong, repetition, and any with shaping: true), `group` levels its scores, `off` takes them
+    as they are. Null is `shaping` where the responses of a prompt are compared with each other, else `off`."""
 
     @property
     def uses_reference(self) -> bool:
@@ -111,6 +119,29 @@ class PolicyGradientConfig(ConfigModel):
     def advantage_type(self) -> str | None:
         """The type of the algorithm whose advantages are taken; None for a function of the user's own."""
         return None if self.advantage.path is not None else self.advantage.type or self.type
+
+    @property
+    def compares(self) -> bool:
+        """Whether the advantages that are taken compare the sampled responses of a prompt with each other; a function
+        of the user's own does, unless it has the greedy response to compare with."""
+        return not self.samples_greedy if self.advantage.path is not None else self._source().compares_responses
+
+    @property
+    def gate(self) -> OutcomeGate:
+        """The outcome gate as it acts."""
+        return self.outcome_gate or ("shaping" if self.compares else "off")
+
+    @classmethod
+    def advantage_settings(cls) -> frozenset[str]:
+        """The settings of its own that its advantages read."""
+        of_losses = {name for group in LOSS_FIELDS for name in group.model_fields}
+        shared = PolicyGradientConfig.model_fields.keys() | of_losses
+        return frozenset(cls.model_fields.keys() - shared - cls.not_of_advantages)
+
+    def _source(self) -> PolicyGradientConfig:
+        from mmrl.config.algorithm import advantage_config  # it imports this file
+
+        return advantage_config(self)
 
     @model_validator(mode="after")
     def _dropping_has_something_to_compare(self) -> PolicyGradientConfig:
@@ -128,23 +159,38 @@ class PolicyGradientConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _masked_responses_have_no_penalty(self) -> PolicyGradientConfig:
-        if self.mask_truncated and self.kl.coef > 0 and self.kl.where == "reward":
+        if self.mask_truncated and self.kl.coef > 0 and self.kl.where == "reward" and self.compares:
             raise ValueError(
-                "mask_truncated: true does not go with kl.where: reward, since a response left out of the loss has no "
-                "log-probabilities to take its penalty from; use kl.where: loss, or mask_truncated: false"
+                "mask_truncated: true does not go with kl.where: reward, since a response left out of the loss keeps "
+                "its score in its group and has no log-probabilities to take its penalty from; use kl.where: loss, or "
+                "mask_truncated: false"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _gate_has_something_to_compare(self) -> PolicyGradientConfig:
+        if self.outcome_gate in {"shaping", "group"} and not self.compares:
+            raise ValueError(
+                f"outcome_gate: {self.outcome_gate} acts where the responses of a prompt are compared with each other, "
+                f"which the advantages of '{self.advantage_type or self.type}' do not; there it would only spare wrong "
+                "responses what right ones are charged for their length. Leave it out"
             )
         return self
 
     @model_validator(mode="after")
     def _advantages_of_another_fit(self) -> PolicyGradientConfig:
-        from mmrl.config.algorithm import advantage_config  # it imports this file
-
-        if self.advantage.type is not None:
-            advantage_config(self)
         if self.advantage.path is not None and self.needs_critic:
             raise ValueError(
                 f"advantage.path does not go with algorithm '{self.type}', whose critic would be trained in vain; use "
                 "an algorithm without one, such as type: grpo"
+            )
+        read = self._source().advantage_settings() if self.advantage.path is None else frozenset()
+        unread = sorted((self.advantage_settings() - self.critic_reads - read) & self.changed)
+        if unread:
+            whose = f"'{self.advantage.type}'" if self.advantage.path is None else "your function"
+            raise ValueError(
+                f"{unread[0]} is of the advantages that algorithm '{self.type}' has of its own, and those of {whose} "
+                "stand in their place and do not read it; leave it out"
             )
         return self
 

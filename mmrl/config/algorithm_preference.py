@@ -72,10 +72,17 @@ class SppoConfig(PolicyGradientConfig):
 
     @model_validator(mode="after")
     def _responses_are_learned_whole(self) -> SppoConfig:
+        if self.policy_loss is not None:
+            return self
         for name in ("entropy_top_share", "correction"):
             if name in self.changed and not (name == "correction" and self.correction.weight is None):
                 raise ValueError(
-                    f"{name} does not go with algorithm 'sppo': it changes the advantages of single tokens, which are "
-                    "the target of a whole response here; leave it out"
+                    f"{name} does not go with the loss of algorithm 'sppo': it changes the advantages of single "
+                    "tokens, which are the target of a whole response here; leave it out, or give a policy_loss"
                 )
+        if self.advantage.path is None and self._source().has_token_advantages:
+            raise ValueError(
+                f"advantage '{self.advantage.type}' does not go with the loss of algorithm 'sppo': they differ from "
+                "token to token, and the loss draws whole responses; take another's, or give a policy_loss"
+            )
         return self

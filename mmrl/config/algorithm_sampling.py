@@ -31,12 +31,24 @@ class DapoConfig(ClippedPolicyConfig):
     overlong_penalty: float = Field(1.0, ge=0)
     """The penalty at the limit, taken from a response's score after groups without spread are dropped."""
 
+    @model_validator(mode="after")
+    def _truncated_responses_are_punished_or_masked(self) -> DapoConfig:
+        is_shaped = self.advantage_type == self.type and self.overlong_buffer > 0 and self.overlong_penalty > 0
+        if self.mask_truncated and is_shaped:
+            raise ValueError(
+                f"mask_truncated: true does not go with overlong_buffer {self.overlong_buffer:g}: a truncated response "
+                "would be punished and learn nothing of it, and only raise the advantages of the others; set "
+                "overlong_buffer: 0, or mask_truncated: false"
+            )
+        return self
+
 
 class RemaxConfig(ClippedPolicyConfig):
     """ReMax (arXiv 2310.10505): each response against the greedy one to the same prompt."""
 
     min_group_size: ClassVar[int] = 1
     samples_greedy: ClassVar[bool] = True
+    compares_responses: ClassVar[bool] = False
 
     type: Literal["remax"] = "remax"
     """Which algorithm this is."""
@@ -56,6 +68,8 @@ class GdpoConfig(ClippedPolicyConfig):
 
     @model_validator(mode="after")
     def _parts_have_no_total(self) -> GdpoConfig:
+        if self.advantage_type != self.type:
+            return self
         if self.kl.coef > 0 and self.kl.where == "reward":
             raise ValueError(
                 "kl.where: reward does not go with algorithm 'gdpo', which normalises each reward by itself and has no "

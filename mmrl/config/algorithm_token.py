@@ -15,6 +15,8 @@ class TokenPolicyConfig(ClippedPolicyConfig):
     """What the algorithms share that judge each token by what comes after it."""
 
     min_group_size: ClassVar[int] = 1
+    compares_responses: ClassVar[bool] = False
+    has_token_advantages: ClassVar[bool] = True
 
     group_size: int = Field(1, ge=1)
     """Responses sampled for each prompt; they are not compared with each other."""
@@ -42,6 +44,7 @@ class PpoConfig(TokenPolicyConfig):
     """Proximal policy optimisation (arXiv 1707.06347) with a critic, and the dual clip of arXiv 1912.09729."""
 
     needs_critic: ClassVar[bool] = True
+    critic_reads: ClassVar[frozenset[str]] = frozenset({"gamma", "lam"})
 
     type: Literal["ppo"] = "ppo"
     """Which algorithm this is."""
@@ -58,6 +61,8 @@ class VapoConfig(TokenPolicyConfig):
 
     needs_critic: ClassVar[bool] = True
     critic_warmup_steps: ClassVar[int] = 50
+    not_of_advantages: ClassVar[frozenset[str]] = frozenset({"critic_lam", "imitation_coef"})
+    critic_reads: ClassVar[frozenset[str]] = frozenset({"gamma"})
 
     type: Literal["vapo"] = "vapo"
     """Which algorithm this is."""
@@ -75,6 +80,15 @@ class VapoConfig(TokenPolicyConfig):
     """Give the advantages of a step's tokens mean 0 and variance 1."""
     imitation_coef: float = Field(0.1, ge=0)
     """Weight of the negative log-likelihood of right responses, the mean over their tokens; 0 turns it off."""
+
+    @model_validator(mode="after")
+    def _one_lambda(self) -> VapoConfig:
+        if self.length_alpha is not None and "policy_lam" in self.changed:
+            raise ValueError(
+                f"policy_lam: {self.policy_lam:g} is for all lengths, and length_alpha {self.length_alpha:g} makes one "
+                "of each; leave it out, or set length_alpha: null"
+            )
+        return self
 
 
 class ReinforcePlusPlusConfig(TokenPolicyConfig):

@@ -1,7 +1,7 @@
 """The parts that algorithms are made of, as factors with values, and cases that hold every pair of values together.
 
-A value is the settings that it stands for. Two values that no config may hold together are refused at load; all others
-stand side by side in at least one case.
+A value is the settings that it stands for. Values that no config may hold together are refused at load, see `REFUSED`;
+of all others each pair stands side by side in at least one case.
 """
 
 from __future__ import annotations
@@ -9,16 +9,20 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
+
+from mmrl.algorithms import ALGORITHMS
 
 Case = dict[str, str]
 Pair = frozenset[tuple[str, str]]
 
-ESTIMATORS = (
-    *("dapo", "dr_grpo", "file", "gdpo", "gpg", "grpo", "opo", "pass_at_k", "ppo", "reinforce_plus_plus"),
-    *("reinforce_plus_plus_baseline", "remax", "rloo", "vapo"),
-)
-"""The algorithms that have an estimator of their own (cispo, gspo and sapo take grpo's), and the user's function."""
+ESTIMATORS = (*sorted(ALGORITHMS), "file")
+"""The advantages of every algorithm that there is, and the user's function."""
+WITH_CRITIC = ("ppo", "vapo")
+COMPARED_ELSEWHERE = ("ppo", "reinforce_plus_plus", "remax", "vapo")
+"""Estimators that do not compare the responses of a prompt with each other."""
+OF_TOKENS = ("ppo", "reinforce_plus_plus", "vapo")
 OTHER_HOSTS = {"ppo": "vapo", "vapo": "ppo", "file": "gspo", "grpo": "rloo"}
 """The algorithm that takes an estimator which is not its own; grpo where nothing is said."""
 FACTORS: dict[str, dict[str, dict[str, Any]]] = {
@@ -31,6 +35,7 @@ FACTORS: dict[str, dict[str, dict[str, Any]]] = {
         "cispo": {"policy_loss": {"type": "cispo", "cap": 1.2}},
         "sapo": {"policy_loss": "sapo"},
         "plain": {"policy_loss": "plain"},
+        "of sppo": {"type": "sppo"},
     },
     "aggregation": {
         name: {"loss_aggregation": name}
@@ -59,21 +64,83 @@ FACTORS: dict[str, dict[str, dict[str, Any]]] = {
         "none": {},
         "fixed": {"entropy_coef": 0.05},
         "steered": {"entropy_target": {"entropy": 9.0, "step": 0.02}},
+        "steered, held back": {"entropy_coef": 0.05, "entropy_target": {"entropy": 1e-3, "step": 0.02}},
     },
     "tokens": {"all": {}, "of high entropy": {"entropy_top_share": 0.4}},
     "groups": {
         "as they are": {"outcome_gate": "off", "drop_groups_without_spread": False},
-        "shaping left out": {"drop_groups_without_spread": False},
+        "gated as by default": {"drop_groups_without_spread": False},
         "failing ones levelled": {"outcome_gate": "group", "drop_groups_without_spread": False},
         "dropped without spread": {"drop_groups_without_spread": True},
         "truncated masked": {"mask_truncated": True, "drop_groups_without_spread": False},
     },
+    "critic": {
+        "none": {},
+        "clipped": {"critic": {"value_clip": 0.05}},
+        "not clipped": {"critic": {"value_clip": None}},
+    },
 }
+
+_NO_PENALTY = "has no log-probabilities to take its penalty from"
+_NO_CRITIC = "has no critic to set"
+REFUSED: dict[tuple[str, ...], str] = {
+    ("kl: k1 in the loss",): "estimator k1 has zero expected gradient in the loss",
+    ("kl: k3 in the reward",): "in the reward only estimator k1 is right",
+    ("estimator: online_dpo",): "learns from pairs and has no|which holds the policy to the reference by beta",
+    ("estimator: remax", "host: another"): "does not sample; use type: remax",
+    ("estimator: gpg", "groups: dropped without spread"): "scaled up for groups without spread",
+    ("estimator: gdpo", "groups: dropped without spread"): "responses with the same total may differ in every reward",
+    ("estimator: gdpo", "kl: k1 in the reward"): "has no total to take a penalty from",
+    ("estimator: gdpo", "kl: k1 steered"): "has no total to take a penalty from",
+    ("estimator: gdpo", "kl: k3 in the reward"): "has no total to take a penalty from",
+    ("estimator: dapo", "groups: truncated masked"): "would be punished and learn nothing of it",
+    ("loss: of sppo", "tokens: of high entropy"): "the target of a whole response",
+    **{
+        ("loss: of sppo", f"correction: {name}"): "the target of a whole response"
+        for name in FACTORS["correction"]
+        if "tis" in name or "icepop" in name
+    },
+    **{("estimator: " + name, "loss: of sppo"): "they come from a critic" for name in WITH_CRITIC},
+    ("estimator: reinforce_plus_plus", "loss: of sppo"): "they differ from token to token",
+    ("estimator: remax", "loss: of sppo"): "does not sample; use type: remax",
+    **{
+        ("estimator: " + name, f"kl: {kl}", "groups: truncated masked"): _NO_PENALTY
+        for name in ESTIMATORS
+        if name not in COMPARED_ELSEWHERE
+        for kl in ("k1 in the reward", "k1 steered", "k3 in the reward")
+    },
+    **{
+        ("estimator: " + name, "groups: failing ones levelled"): "compared with each other"
+        for name in COMPARED_ELSEWHERE
+    },
+    **{
+        (part, f"critic: {critic}"): _NO_CRITIC
+        for critic in ("clipped", "not clipped")
+        for part in ("loss: of sppo", *("estimator: " + name for name in ESTIMATORS if name not in WITH_CRITIC))
+    },
+}
+"""Parts that no run may hold together, by factor and value, and what the refusal says."""
+_RULES = {frozenset(tuple(word.split(": ")) for word in words): reason for words, reason in REFUSED.items()}
+
+
+def reasons_against(case: Mapping[str, str]) -> list[str]:
+    """Why the case is refused; empty if it is not."""
+    items = set(case.items())
+    return [reason for rule, reason in _RULES.items() if rule <= items]
+
+
+def completed(case: Mapping[str, str]) -> Case:
+    """The case with an estimator that goes with its parts, if there is any."""
+    if "estimator" in case:
+        return dict(case)
+    choices = [{"estimator": name, **case} for name in ("grpo", *ESTIMATORS)]
+    return next((choice for choice in choices if not reasons_against(choice)), choices[0])
 
 
 def settings_of(case: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of an algorithm that hold all values of the case; one that a case lacks is as in the first value."""
-    chosen = {factor: case.get(factor, next(iter(values))) for factor, values in FACTORS.items()}
+    """The settings of an algorithm (and `critic`) that hold all values of the case; what it lacks is as in the first
+    value, but for the estimator, see `completed`."""
+    chosen = {factor: next(iter(values)) for factor, values in FACTORS.items()} | completed(case)
     estimator = chosen["estimator"]
     own = "sapo" if estimator == "file" else estimator
     host = own if chosen["host"] == "its own" else OTHER_HOSTS.get(estimator, "grpo")
@@ -82,6 +149,8 @@ def settings_of(case: Mapping[str, str]) -> dict[str, Any]:
         settings |= FACTORS[factor][value]
     if settings["type"] == "dapo" and not settings["drop_groups_without_spread"]:
         settings["sampling_rounds"] = 1
+    if settings["type"] == "online_dpo":
+        settings["drop_groups_without_spread"] = True
     if settings["type"] == "vapo":
         settings["imitation_coef"] = 0.0
     return settings
@@ -93,20 +162,26 @@ def all_pairs() -> Iterator[Pair]:
             yield frozenset(zip((first, second), pair, strict=True))
 
 
-def pairwise_cases(pairs: set[Pair], is_valid: Callable[[Case], bool], *, seed: int = 0) -> list[Case]:
-    """Cases that hold every one of `pairs`: each is built around a pair that is still missing, with the values for the
-    other factors that hold most of the missing ones and, so far, none of the pairs that are not in `pairs`."""
-    draw, missing, cases = random.Random(seed), set(pairs), []
-    for pair in sorted(pairs, key=sorted):
+@cache
+def allowed_pairs() -> frozenset[Pair]:
+    return frozenset(pair for pair in all_pairs() if not reasons_against(completed(dict(pair))))
+
+
+def pairwise_cases(is_valid: Callable[[Case], bool], *, seed: int = 0) -> list[Case]:
+    """Cases that hold every allowed pair: each is built around a pair that is still missing, with the values for the
+    other factors that hold most of the missing ones and nothing that is refused. The estimator comes first: each goes
+    with the first value of every other factor, so that none is built into a corner."""
+    draw, missing, cases = random.Random(seed), set(allowed_pairs()), []
+    for pair in sorted(allowed_pairs(), key=sorted):
         if pair not in missing:
             continue
         case: Case = dict(sorted(pair))
-        for factor in draw.sample(list(FACTORS), len(FACTORS)):
+        for factor in ("estimator", *draw.sample(list(FACTORS), len(FACTORS))):
             if factor not in case:
-                choices = {value: _joined(case, factor, value) for value in FACTORS[factor]}
-                fitting = {value: joined for value, joined in choices.items() if joined <= pairs}
-                case[factor] = max(fitting, key=lambda value: (len(fitting[value] & missing), draw.random()))
-        assert is_valid(case), f"no pair of {case} is refused, but the whole is"
+                fitting = [value for value in FACTORS[factor] if not reasons_against({**case, factor: value})]
+                gains = {value: len(_joined(case, factor, value) & missing) for value in fitting}
+                case[factor] = max(fitting, key=lambda value: (gains[value], draw.random()))
+        assert is_valid(case), f"no part of {case} is refused, but the whole is"
         missing -= held(case)
         cases.append({factor: case[factor] for factor in FACTORS})
     return cases

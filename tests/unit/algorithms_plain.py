@@ -1,6 +1,7 @@
 """Advantages, token losses and corrections of every kind as plain Python over lists: what the package is compared with.
 
 An estimator takes the groups and the algorithm's config and gives one number for each response, or one for each token.
+One that is not here is `plain_advantages` in the test of its algorithm.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def dapo(groups: Groups, config: Any, *, response_limit: int = 9) -> Advantages:
 
 
 def gdpo(groups: Groups, config: Any) -> Advantages:
-    """Each part normalised in its group, weighted and summed, then normalised over the responses with tokens."""
+    """Each part normalised in its group, weighted and summed, then divided by the std over all responses."""
     sums = []
     for group in groups:
         total = [0.0] * len(group)
@@ -116,16 +117,12 @@ def gdpo(groups: Groups, config: Any) -> Advantages:
             part = _normalised([row.parts[index][1] for row in group])
             total = [before + weight * value for before, value in zip(total, part, strict=True)]
         sums.append(total)
-    counted = [
-        value
-        for group, of_group in zip(groups, sums, strict=True)
-        for row, value in zip(group, of_group, strict=True)
-        if row.num_sampled
-    ]
-    if len(counted) < 2:
+    everyone = [value for of_group in sums for value in of_group]
+    if len(everyone) < 2:
         return sums
-    mean, std = fmean(counted), math.sqrt(variance(counted) + 1e-8)
-    return [[(value - mean) / std for value in of_group] for of_group in sums]
+    assert abs(sum(everyone)) < 1e-9, "each group's sum is zero, and so is the mean"
+    std = math.sqrt(variance(everyone) + 1e-8)
+    return [[value / std for value in of_group] for of_group in sums]
 
 
 def half_way(groups: Groups, config: Any) -> Advantages:
@@ -139,11 +136,13 @@ def half_way(groups: Groups, config: Any) -> Advantages:
 
 
 ESTIMATORS: dict[str, Callable[[Groups, Any], Advantages]] = {
+    "cispo": oracle.grpo_advantages,
     "dapo": dapo,
     "dr_grpo": oracle.dr_grpo_advantages,
     "gdpo": gdpo,
     "gpg": gpg,
     "grpo": oracle.grpo_advantages,
+    "gspo": oracle.grpo_advantages,
     "opo": opo,
     "pass_at_k": pass_at_k,
     "ppo": ppo,
@@ -151,6 +150,7 @@ ESTIMATORS: dict[str, Callable[[Groups, Any], Advantages]] = {
     "reinforce_plus_plus_baseline": reinforce_plus_plus_baseline,
     "remax": remax,
     "rloo": rloo,
+    "sapo": oracle.grpo_advantages,
     "vapo": vapo,
     "file": half_way,
 }
@@ -214,6 +214,32 @@ def tokens_of_highest_entropy(groups: Groups, share: float) -> float:
         reverse=True,
     )
     return values[math.ceil(share * len(values)) - 1] if values else math.inf
+
+
+def value_update(
+    groups: Groups, values: list[list[float]], config: Any, *, value_clip: float | None
+) -> tuple[float, list[list[float]]]:
+    """Loss of a critic that has come to `values`, a row for each response, and its gradient by each of them. It learns
+    the advantages before whitening, by its own lambda, plus the values that it had."""
+    lam = config.lam if config.type == "ppo" else config.critic_lam
+    gains = _gae(groups, _values(groups), config, [[lam] * len(group) for group in groups])
+    rows = [row for group in groups for row in group]
+    gains_of_rows = [of_row for of_group in gains for of_row in of_group]
+    num_tokens = max(sum(row.num_sampled for row in rows), 1)
+    loss, gradient = 0.0, []
+    for row, now, gained in zip(rows, values, gains_of_rows, strict=True):
+        slopes = [0.0] * len(row.mask)
+        for t in [index for index, bit in enumerate(row.mask) if bit]:
+            gap = Dual(now[t], 1.0) + -(gained[t] + row.values[t])
+            term = 0.5 * gap * gap
+            if value_clip is not None:
+                clipped = Dual(now[t], 1.0).clip(row.values[t] - value_clip, row.values[t] + value_clip)
+                clipped_gap = clipped + -(gained[t] + row.values[t])
+                term = oracle.larger(term, 0.5 * clipped_gap * clipped_gap)
+            loss += term.value / num_tokens
+            slopes[t] = term.slope / num_tokens
+        gradient.append(slopes)
+    return loss, gradient
 
 
 def whitened(groups: Groups, advantages: Advantages) -> Advantages:

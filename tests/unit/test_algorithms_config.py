@@ -85,6 +85,15 @@ def test_masking_truncated_responses_does_not_go_with_kl_in_the_reward() -> None
     assert run_config(type="grpo", mask_truncated=True, kl={"coef": 0.1}).algorithm.mask_truncated
 
 
+@pytest.mark.parametrize("name", ["ppo", "vapo", "reinforce_plus_plus", "remax"])
+def test_it_does_where_a_masked_response_is_in_no_group(name: str) -> None:
+    settings = {"type": name, "mask_truncated": True, "kl": {"coef": 0.1, "estimator": "k1", "where": "reward"}}
+    assert run_config(**settings, **{} if name == "remax" else {"group_size": 2}).algorithm.mask_truncated
+    if name == "reinforce_plus_plus":
+        with pytest.raises(ValidationError, match=r"mask_truncated: true does not go with kl\.where: reward"):
+            run_config(**settings, group_size=2, advantage="rloo")
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("clip_low", 0.0), ("clip_low", 1.0), ("clip_high", 0.0), ("dual_clip", 1.0), ("loss_aggregation", "mean")],

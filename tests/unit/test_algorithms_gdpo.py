@@ -21,6 +21,7 @@ from algorithms_checks import (
     shared_settings,
 )
 
+from mmrl.algorithms import build_algorithm
 from mmrl.config.algorithm import GdpoConfig, KlConfig
 
 
@@ -58,6 +59,21 @@ def test_each_part_is_normalised_within_its_group_and_the_sum_over_the_batch() -
     assert batch.advantages[:, 0].tolist() == pytest.approx([unit, unit, -2 * unit, 0, 0], rel=1e-5, abs=1e-6)
     assert level > 0
     assert batch.advantages[0].tolist() == pytest.approx([unit, 0, unit], rel=1e-5)
+
+
+def test_a_masked_or_empty_response_gives_a_group_without_spread_no_advantage() -> None:
+    """Three responses of five count in the loss; the batch's mean is of all five, and so it is zero."""
+    for change in ({"truncated": True}, {"mask": [], "logprobs": [], "old": [], "reference": [], "entropy": []}):
+        groups = worked()
+        groups[0][0] = replace(groups[0][0], **change)
+        config = GdpoConfig(mask_truncated=True)
+        algorithm = build_algorithm(config)
+        kept, _ = algorithm.select(oracle.scored_groups(groups))
+        advantages = algorithm.advantages(kept, oracle.group_batch(kept, groups))
+        unit = 1 / math.sqrt(1.5)
+        assert advantages[0].tolist() == [0.0] * advantages.shape[1]
+        assert advantages[1:3, 0].tolist() == pytest.approx([unit, -2 * unit], rel=1e-5)
+        assert advantages[3:, 0].tolist() == [0.0, 0.0]
 
 
 def test_weights_are_of_the_normalised_parts() -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import algorithms_oracle as oracle
 import pytest
 import torch
+from pydantic import TypeAdapter, ValidationError
 
 from mmrl.algorithms import build_algorithm
+from mmrl.algorithms.outcome import gated
 from mmrl.algorithms.selection import Selection
 from mmrl.config import RunConfig
-from mmrl.config.algorithm import GrpoConfig
+from mmrl.config.algorithm import (
+    AlgorithmConfig,
+    GrpoConfig,
+    PpoConfig,
+    ReinforcePlusPlusConfig,
+    RemaxConfig,
+    VapoConfig,
+)
 from mmrl.types import RewardPart, RewardResult, ScoredGroup
 
 SHAPED = (-0.1, -0.2, -0.3, -0.1)
@@ -95,6 +105,44 @@ def test_rewards_that_only_shape_are_learned_from_since_nothing_else_is_there() 
 def test_a_total_that_is_no_sum_of_its_parts_is_left_as_it_is() -> None:
     vetoed = ScoredGroup(ALL_WRONG.group, tuple(RewardResult(-5.0, reward.parts) for reward in ALL_WRONG.rewards))
     assert [reward.total for reward in select(vetoed).groups[0].rewards] == [-5.0] * 4
+
+
+@pytest.mark.parametrize("config", [PpoConfig(), VapoConfig(), ReinforcePlusPlusConfig(), RemaxConfig()])
+def test_wrong_responses_pay_for_their_length_where_no_group_is_compared(config: Any) -> None:
+    """Else a penalty on length or repetition would act on right responses alone."""
+    kept = build_algorithm(config, shaping_parts=["length"]).select([ALL_WRONG, ONE_RIGHT]).groups
+    assert [reward.total for reward in kept[0].rewards] == pytest.approx(SHAPED)
+
+
+def test_the_advantages_of_another_algorithm_bring_their_gate() -> None:
+    config = ReinforcePlusPlusConfig.model_validate({"group_size": 4, "advantage": "grpo"})
+    (kept,) = build_algorithm(config, shaping_parts=["length"]).select([ALL_WRONG]).groups
+    assert [reward.total for reward in kept.rewards] == [0.0] * 4
+
+
+def test_a_single_response_keeps_its_shaping() -> None:
+    """A group of one has nothing to be compared with, whatever the user's function makes of it."""
+    config = ReinforcePlusPlusConfig.model_validate({"advantage": {"path": "mine.py"}, "outcome_gate": "shaping"})
+    alone = group({"math": 0.0, "length": -0.2})
+    assert gated(alone, config.gate, ["length"]) is alone
+
+
+def test_the_greedy_response_keeps_its_score_whatever_was_sampled_beside_it() -> None:
+    greedy = RewardResult(-0.4, (RewardPart("math", 0.0, 1.0), RewardPart("length", -0.4, 1.0)))
+    algorithm = build_algorithm(RemaxConfig(group_size=4), shaping_parts=["length"])
+    for sampled in (ALL_WRONG, ONE_RIGHT):
+        (kept,) = algorithm.select([replace(sampled, greedy_reward=greedy)]).groups
+        assert kept.greedy_reward == greedy
+    assert gated(replace(ALL_WRONG, greedy_reward=greedy), "shaping", ["length"]).greedy_reward == greedy
+
+
+def test_a_gate_of_groups_is_refused_where_none_are_compared() -> None:
+    for settings in ({"type": "ppo"}, {"type": "remax"}, {"type": "reinforce_plus_plus"}):
+        for gate in ("shaping", "group"):
+            with pytest.raises(ValidationError, match=f"outcome_gate: {gate} acts where the responses of a prompt are"):
+                TypeAdapter(AlgorithmConfig).validate_python({**settings, "outcome_gate": gate})
+        config: Any = TypeAdapter(AlgorithmConfig).validate_python({**settings, "outcome_gate": "off"})
+        assert config.gate == "off"
 
 
 def test_the_gate_does_not_change_the_scores_that_are_recorded() -> None:

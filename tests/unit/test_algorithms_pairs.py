@@ -7,8 +7,9 @@ the second step has ratios, and what bounds them, after a first one that was on 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,39 +19,45 @@ import algorithms_plain as plain
 import pytest
 import torch
 from algorithms_oracle import Groups, Response
-from algorithms_pairs import FACTORS, Case, Pair, all_pairs, held, pairwise_cases, settings_of
+from algorithms_pairs import (
+    COMPARED_ELSEWHERE,
+    ESTIMATORS,
+    FACTORS,
+    REFUSED,
+    Case,
+    all_pairs,
+    allowed_pairs,
+    completed,
+    held,
+    pairwise_cases,
+    reasons_against,
+    settings_of,
+)
 from pydantic import ValidationError
 
 from mmrl.algorithms import build_algorithm
-from mmrl.batch import TokenStats
+from mmrl.algorithms.value_loss import ValueObjective
+from mmrl.batch import GroupBatch, TokenStats
 from mmrl.config import RunConfig
 from mmrl.config.algorithm import advantage_config
+from mmrl.config.critic import CriticConfig
 from mmrl.types import RewardResult
 
 RECORDED = json.loads((Path(__file__).parent / "recorded" / "update.json").read_text())
 LIMIT = RECORDED["response_limit"]
 STEP = 0.5
 """How far the first step moves the token with the largest gradient."""
-
-REFUSED = {
-    ("kl: k1 in the loss",): "estimator k1 has zero expected gradient in the loss",
-    ("kl: k3 in the reward",): "in the reward only estimator k1 is right",
-    ("estimator: remax", "host: another"): "does not sample; use type: remax",
-    ("estimator: gpg", "groups: dropped without spread"): "scaled up for groups without spread",
-    ("estimator: gdpo", "groups: dropped without spread"): "responses with the same total may differ in every reward",
-    ("estimator: gdpo", "kl: k1"): "has no total to take a penalty from",
-    ("estimator: gdpo", "kl: k3 in the reward"): "has no total to take a penalty from",
-    ("kl: k1", "groups: truncated masked"): "has no log-probabilities to take its penalty from",
-    ("kl: k3 in the reward", "groups: truncated masked"): "has no log-probabilities to take its penalty from",
-}
-"""Parts, by words of their names, that no run may hold together."""
+VALUE_STEP = 0.7
+"""The same of values: beyond every clip of the cases, and on the bound of none."""
 
 
 def load(case: Mapping[str, str], file: str = "mine.py") -> RunConfig:
     settings = settings_of(case)
     if settings.get("advantage") == {"path": "FILE"}:
         settings["advantage"] = {"path": file}
+    critic = settings.pop("critic", None)
     data = {
+        **({} if critic is None else {"critic": critic}),
         "name": "case",
         "model": {"path": "model"},
         "data": {"train": "digits"},
@@ -60,32 +67,24 @@ def load(case: Mapping[str, str], file: str = "mine.py") -> RunConfig:
     return RunConfig.model_validate(data)
 
 
-def reasons_against(case: Mapping[str, str]) -> list[str]:
-    """Why the case is refused; empty if it is not."""
-    names = [f"{factor}: {value}" for factor, value in case.items()]
-    return [
-        reason
-        for words, reason in REFUSED.items()
-        if all(any(name.startswith(word) for name in names) for word in words)
+def test_parts_that_do_not_go_together_are_refused_with_the_reason_and_no_others() -> None:
+    pairs: list[Mapping[str, str]] = [completed(dict(pair)) for pair in all_pairs()]
+    masked = [
+        {"estimator": name, "kl": kl, "groups": "truncated masked"} for name in ESTIMATORS for kl in FACTORS["kl"]
     ]
-
-
-def allowed_pairs() -> set[Pair]:
-    return {pair for pair in all_pairs() if not reasons_against(dict(pair))}
-
-
-def test_pairs_that_do_not_go_together_are_refused_with_the_reason_and_no_others() -> None:
-    expected = {pair: reasons_against(dict(pair)) for pair in all_pairs()}
-    for pair, reasons in expected.items():
+    found = set()
+    for case in (*pairs, *masked):
+        reasons = reasons_against(case)
+        found |= set(reasons)
         if not reasons:
-            load(dict(pair))
+            load(case)
         else:
             with pytest.raises(ValidationError, match="|".join(reasons)):
-                load(dict(pair))
-    assert {reason for reasons in expected.values() for reason in reasons} == set(REFUSED.values())
+                load(case)
+    assert found == set(REFUSED.values())
 
 
-CASES = pairwise_cases(allowed_pairs(), lambda case: load(case) is not None)
+CASES = pairwise_cases(lambda case: load(case) is not None)
 
 
 def test_every_pair_of_parts_is_in_a_case_or_refused() -> None:
@@ -97,6 +96,13 @@ def test_every_pair_of_parts_is_in_a_case_or_refused() -> None:
         for value in values
         if not reasons_against({factor: value})
     }
+
+
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if not reasons_against({"estimator": name})])
+def test_every_algorithm_has_a_plain_version_to_be_compared_with(name: str) -> None:
+    """A new one brings `plain_advantages(groups, config)` in its own test."""
+    advantages = plain_estimator(name)(recorded_groups(), load({"estimator": name}).algorithm)
+    assert [len(group) for group in advantages] == [len(group) for group in RECORDED["groups"]]
 
 
 def recorded_groups() -> Groups:
@@ -122,12 +128,28 @@ def recorded_groups() -> Groups:
 
 def learned(groups: Groups, config: Any) -> Groups:
     """What the update learns from: the outcome gate, dropping and masking as plain Python."""
-    gated = [_gated(group, config.outcome_gate) for group in groups]
+    gated = [_gated(group, _gate_of(config)) for group in groups]
     if config.drop_groups_without_spread:
         gated = [group for group in gated if not oracle.without_spread([row.score for row in group])]
     if config.mask_truncated:
         gated = [[_without(row) if row.truncated else row for row in group] for group in gated]
     return [group for group in gated if any(row.num_sampled for row in group)]
+
+
+def _gate_of(config: Any) -> str:
+    return config.outcome_gate or ("off" if config.advantage_type in COMPARED_ELSEWHERE else "shaping")
+
+
+def plain_estimator(name: str) -> Callable[[Groups, Any], plain.Advantages]:
+    if name in plain.ESTIMATORS:
+        return plain.ESTIMATORS[name]
+    return import_module(f"test_algorithms_{name}").plain_advantages  # type: ignore[no-any-return]
+
+
+def plain_loss(config: Any) -> Callable[[oracle.Token], oracle.Dual]:
+    if config.policy_loss is None:
+        return lambda token: import_module(f"test_algorithms_{config.type}").plain_loss(token, config)
+    return lambda token: plain.LOSSES[config.policy_loss.type](token, config.policy_loss)
 
 
 def _gated(group: list[Response], gate: str) -> list[Response]:
@@ -163,8 +185,8 @@ class PlainRun:
     def __init__(self, config: Any) -> None:
         self.config = config
         groups = learned(recorded_groups(), config)
-        estimator = plain.ESTIMATORS[config.advantage_type or "file"]
-        advantages = estimator(groups, advantage_config(config))
+        self.learned = groups
+        advantages = plain_estimator(config.advantage_type or "file")(groups, advantage_config(config))
         weighed, kept = self._weighed(groups, advantages)
         threshold = None
         if config.entropy_top_share is not None:
@@ -200,7 +222,7 @@ class PlainRun:
             self.groups,
             self.advantages,
             config,
-            lambda token, _: plain.LOSSES[self.config.policy_loss.type](token, self.config.policy_loss),
+            lambda token, _: plain_loss(self.config)(token),
             response_limit=LIMIT,
             first_update=first,
         )
@@ -239,16 +261,19 @@ def test_two_steps_of_each_case_are_those_of_the_plain_version(case: Case, tmp_p
     file.write_text(
         "def advantages(group):\n    return group.returns - (group.returns.max() + group.returns.min()) / 2\n"
     )
-    config = load(case, str(file)).algorithm
+    loaded = load(case, str(file))
+    config = loaded.algorithm
     algorithm = build_algorithm(config, response_limit=LIMIT, shaping_parts=["length"])
     groups = recorded_groups()
     greedy = RewardResult(plain.GREEDY_SCORE, ())
     scored = [replace(one, greedy_reward=greedy) for one in oracle.scored_groups(groups)]
     kept = algorithm.select(scored).groups
     batch = oracle.group_batch(kept, [groups[int(one.group.sample.id)] for one in kept])
-    batch, _ = algorithm.prepare_update(algorithm.complete(kept, batch))
-
+    completed_batch = algorithm.complete(kept, batch)
     run = PlainRun(config)
+    if config.needs_critic:
+        check_two_steps_of_the_critic(completed_batch, run.learned, loaded)
+    batch, _ = algorithm.prepare_update(completed_batch)
     assert batch.old_logprobs is not None
     logprobs = batch.old_logprobs.clone()
     for first in (True, False):
@@ -268,6 +293,25 @@ def test_two_steps_of_each_case_are_those_of_the_plain_version(case: Case, tmp_p
             *(["actor/kl_coef"] if config.kl.target else []),
             *(["actor/entropy_coef"] if config.entropy_target else []),
         }
+
+
+def check_two_steps_of_the_critic(batch: GroupBatch, groups: Groups, config: RunConfig) -> None:
+    value_clip = (config.critic or CriticConfig()).value_clip
+    objective = ValueObjective(batch, value_clip=value_clip)
+    assert batch.values is not None
+    values = batch.values.clone()
+    for _ in range(2):
+        current = values.clone().requires_grad_()
+        output = objective(batch, current)
+        output.loss.backward()
+        responses = [row for group in groups for row in group]
+        rows = [row[: len(each.mask)] for row, each in zip(values.tolist(), responses, strict=True)]
+        loss, gradient = plain.value_update(groups, rows, config.algorithm, value_clip=value_clip)
+        assert output.loss.item() == pytest.approx(loss, rel=1e-5, abs=1e-6)
+        assert current.grad is not None
+        expected = oracle.padded(gradient, current.shape[1])
+        torch.testing.assert_close(current.grad, expected, rtol=1e-4, atol=1e-6)
+        values -= VALUE_STEP * expected / (float(expected.abs().max()) or 1.0)
 
 
 def test_a_policy_loss_by_name_has_the_defaults_of_the_algorithm_that_it_is_from() -> None:

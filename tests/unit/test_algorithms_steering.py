@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from mmrl.algorithms import build_algorithm
+from mmrl.batch import GroupBatch, PreparedPrompt, TokenStats
 from mmrl.config.algorithm import GrpoConfig
 
 
@@ -31,8 +32,27 @@ def test_the_entropy_weight_goes_by_steps_within_its_bounds() -> None:
     values = []
     for entropy in (0.4, 0.4, 0.4, 0.5, 0.6, 0.6, 0.6):
         algorithm.observe({"actor/entropy": entropy}, num_responses=8)
-        values.append(round(algorithm.entropy_weight.value, 6))
+        values.append(round(algorithm.entropy_weight.coef, 6))
     assert values == [0.04, 0.08, 0.1, 0.06, 0.02, 0.0, 0.0]
+
+
+def test_the_entropy_bonus_is_held_back_while_the_entropy_is_above_its_target() -> None:
+    """The indicator of Skywork-OR1: the coefficient goes down by steps, and none of it is paid meanwhile."""
+    algorithm = built(entropy_coef=0.1, entropy_target={"entropy": 0.5, "step": 0.01})
+    paid = []
+    for entropy in (0.4, 0.5, 0.6, 0.6, 0.4):
+        paid.append(_entropy_loss(algorithm))
+        metrics = algorithm.observe({"actor/entropy": entropy}, num_responses=8)
+        assert metrics["actor/entropy_coef"] == pytest.approx(paid[-1] / -2.0)
+    assert paid == pytest.approx([-0.2, -0.2, -0.18, 0.0, 0.0])
+    assert algorithm.entropy_weight.value == pytest.approx(0.08)
+
+
+def _entropy_loss(algorithm: Any) -> float:
+    """What the bonus adds to the loss of an update of two tokens with an entropy of 2.0 nats."""
+    batch = _empty_batch().with_(response_mask=torch.ones(1, 2), advantages=torch.zeros(1, 2))
+    objective = algorithm.objective(batch, response_limit=4, first_update=True)
+    return float(objective(batch, TokenStats(torch.zeros(1, 2), torch.full((1, 2), 2.0))).loss)
 
 
 def test_a_steered_entropy_is_measured_while_its_weight_is_zero() -> None:
@@ -60,6 +80,9 @@ def test_the_state_brings_steered_weights_back_and_leaves_fixed_ones_to_the_conf
     algorithm = built(**settings)
     algorithm.observe({"actor/kl_reference": 1.0, "actor/entropy": 0.1}, num_responses=1000)
     state = algorithm.state_dict()
+    held_back = built(**settings)
+    held_back.load_state_dict({**state, "entropy": 0.6})
+    assert (held_back.entropy_weight.coef, held_back.entropy_weight.value) == (0.005, 0.0)
     resumed = built(**settings)
     resumed.load_state_dict(state)
     assert resumed.kl_weight.value == algorithm.kl_weight.value == pytest.approx(0.102)
@@ -81,8 +104,6 @@ def test_the_penalty_in_the_reward_goes_by_the_steered_weight_also_in_another_al
 
 
 def _empty_batch() -> Any:
-    from mmrl.batch import GroupBatch, PreparedPrompt
-
     zeros = torch.zeros(1, 2)
     ids = torch.zeros(1, 2, dtype=torch.int64)
     return GroupBatch((PreparedPrompt((1,), ()),), torch.tensor([0]), ids, zeros, torch.tensor([2]))
