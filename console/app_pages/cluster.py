@@ -10,9 +10,10 @@ from console.components.once import say_once, tell_once
 from console.components.parts import attempted, empty_state, no_worker, part
 from console.components.runs import waiting_row
 from console.components.text import age, job_link, literal
-from console.services.accounts import is_admin
 from console.services.formats import count_text
-from console.services.machines import ClusterView, Machine, cluster_view, drain, set_capacity
+from console.services.machines import ClusterView, Machine, cluster_view
+from mmrl.jobs.accounts import is_admin
+from mmrl.jobs.operating import drain, set_capacity
 from mmrl.jobs.records import Pool
 from mmrl.jobs.users import Users
 

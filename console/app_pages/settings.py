@@ -11,8 +11,9 @@ from console.components.parts import part
 from console.components.people import people
 from console.components.settings_parts import facts, storage_figures, tracker_facts
 from console.components.tokens import new_token, revoke_if_asked, token_list
-from console.services import accounts, installation
+from console.services import installation
 from console.visitors import access, sign_out
+from mmrl.jobs import accounts
 from mmrl.jobs.users import Users
 
 _PARTS = ("Account", "People", "Trackers", "Installation")

@@ -8,7 +8,7 @@ from console.components.once import say_once
 from console.components.parts import attempted
 from console.components.text import literal
 from console.components.tokens import new_token, token_list
-from console.services import accounts
+from mmrl.jobs import accounts
 from mmrl.jobs.records import User
 from mmrl.jobs.users import Users
 

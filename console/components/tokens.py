@@ -9,7 +9,7 @@ from console.components.asking import answered, ask, asked
 from console.components.once import say_once
 from console.components.parts import attempted
 from console.components.text import age, literal
-from console.services import accounts
+from mmrl.jobs import accounts
 from mmrl.jobs.records import ApiToken, User
 from mmrl.jobs.users import Users
 

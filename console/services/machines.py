@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from mmrl.errors import ConfigError
 from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.pools import Fleet
-from mmrl.jobs.records import Job, Pool, User, WorkerRecord
-from mmrl.jobs.roles import check_allowed
+from mmrl.jobs.records import Job, Pool, WorkerRecord
 from mmrl.jobs.searching import JobFilter
 from mmrl.jobs.states import HELD, JobState
 
@@ -86,20 +84,6 @@ def waiting_jobs(jobs: JobReads, *, limit: int) -> tuple[tuple[Waiting, ...], in
         reason = jobs.why_pending(job)
         found.append(Waiting(job, reason.code, reason.message))
     return tuple(found), count
-
-
-def drain(fleet: Fleet, user: User, worker_id: str) -> None:
-    """The worker takes nothing new and ends when its runs have. Raises ForbiddenError, NotFoundError."""
-    check_allowed(user, "admin", settings=fleet.database.settings)
-    fleet.drain(worker_id)
-
-
-def set_capacity(fleet: Fleet, user: User, pool: str, capacity: int | None) -> None:
-    """The most jobs at once in a pool; None is as many as its workers hold. Raises ForbiddenError, ConfigError."""
-    check_allowed(user, "admin", settings=fleet.database.settings)
-    if capacity is not None and capacity < 0:
-        raise ConfigError(f"capacity of pool {pool}: got {capacity}; use 0 or more, or nothing for no limit")
-    fleet.set_capacity(pool, capacity)
 
 
 def _is_remembered(worker: WorkerRecord, now: datetime) -> bool:

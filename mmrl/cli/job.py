@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mmrl.cli.arguments import ConfigArgument, DryRunOption, OverridesArgument
+from mmrl.cli.job_rehearsal import rehearse
 from mmrl.cli.output import JsonOption, note, print_json
 
 if TYPE_CHECKING:
@@ -86,13 +87,14 @@ BackendOption = Annotated[
 
 @contextmanager
 def open_jobs() -> Iterator[Jobs]:
-    """The database that MMRL_DATABASE_URL or MMRL_HOME names."""
+    """The database that MMRL_DATABASE_URL or MMRL_HOME names, for whom the command acts."""
+    from mmrl.cli.acting import token_user
     from mmrl.jobs.database import Database
     from mmrl.jobs.jobs import Jobs
 
     database = Database.open()
     try:
-        yield Jobs(database)
+        yield Jobs(database, actor=token_user(database))
     finally:
         database.close()
 
@@ -128,30 +130,28 @@ def submit(
     from mmrl.jobs.from_config import job_of
 
     loaded = load_config(config, overrides or ())
-    if dry_run:
-        _preflight(loaded, json=json)
-        return
     with open_jobs() as jobs:
-        waits_for = tuple(jobs.get(each).id for each in after or ())
         start = datetime.now(UTC) + timedelta(seconds=delay) if delay else None
-        job = jobs.submit(
-            job_of(
-                loaded.config,
-                cpus=cpus,
-                gpus=gpus,
-                name=name,
-                pool=pool,
-                priority=priority,
-                after=waits_for,
-                idempotency_key=idempotency_key,
-                max_attempts=max_attempts,
-                available_at=start,
-                run_dir=None if run_dir is None else _whole_path(run_dir),
-                tags=tuple(tag or ()),
-                note=note_text,
-                backend=_backend(backend),
-            )
+        new = job_of(
+            loaded.config,
+            cpus=cpus,
+            gpus=gpus,
+            name=name,
+            pool=pool,
+            priority=priority,
+            after=tuple(jobs.get(each).id for each in after or ()),
+            idempotency_key=idempotency_key,
+            max_attempts=max_attempts,
+            available_at=start,
+            run_dir=None if run_dir is None else _whole_path(run_dir),
+            tags=tuple(tag or ()),
+            note=note_text,
+            backend=_backend(backend),
         )
+        if dry_run:
+            rehearse(jobs, new, loaded, json=json)
+            return
+        job = jobs.submit(new)
         reason = jobs.why_pending(job)
     if json:
         from mmrl.cli.job_text import job_row
@@ -347,12 +347,6 @@ def _changed_each(
         except (ConflictError, ForbiddenError) as error:
             refused.append(error)
     return changed, refused
-
-
-def _preflight(loaded: Any, *, json: bool) -> None:
-    from mmrl.cli.run import print_preflight
-
-    print_preflight(loaded, json=json)
 
 
 def _backend(word: str) -> Any:

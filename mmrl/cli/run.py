@@ -13,6 +13,7 @@ import typer
 
 from mmrl.cli.arguments import DryRunOption, OptionalConfigArgument, OverridesArgument
 from mmrl.cli.forking import FromOption, load_fork
+from mmrl.cli.job_rehearsal import print_preflight
 from mmrl.cli.logs import VerboseOption
 from mmrl.cli.output import JsonOption, note, print_json, print_table
 from mmrl.errors import EXIT_INTERRUPTED, EXIT_RUN_CANCELLED, EXIT_RUN_FAILED, ConfigError
@@ -66,18 +67,6 @@ def _load(config: str | None, overrides: list[str], begin: str | None) -> tuple[
     if config is None:
         raise ConfigError("mmrl run: CONFIG is missing; give a YAML file, or --from CHECKPOINT")
     return load_config(Path(config), overrides), None
-
-
-def print_preflight(loaded: LoadedConfig, *, json: bool) -> None:
-    """What a run of the config would do."""
-    from mmrl.config import plain_config
-    from mmrl.trainer.preflight import preflight
-
-    report = preflight(loaded.run_config)
-    if json:
-        print_json({"config": plain_config(loaded.config), "preflight": report.to_json()})
-    else:
-        print("\n".join(report.lines))
 
 
 def run_job(loaded: LoadedConfig, *, verbose: int, **settings: Any) -> tuple[Job, bool]:

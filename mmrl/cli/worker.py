@@ -81,6 +81,10 @@ def start(
     from mmrl.jobs.worker.options import WorkerOptions, default_cpus
     from mmrl.jobs.worker.worker import Worker
 
+    if ray_address is not None:
+        from mmrl.jobs.worker.ray_launcher import check_cluster
+
+        check_cluster(ray_address)
     probe = make_probe()
     with Database.open() as database:
         wanted = Jobs(database).get(job) if job is not None else None
@@ -114,15 +118,17 @@ def drain(
     json: JsonOption = False,
 ) -> None:
     """Let workers finish, or hand over, what they have and take nothing more. They learn it at their next beat."""
+    from mmrl.cli.acting import actor_of
     from mmrl.jobs.database import Database
+    from mmrl.jobs.operating import drain as drain_worker
     from mmrl.jobs.pools import Fleet
     from mmrl.jobs.worker.processes import host_name
 
     with Database.open() as database:
-        fleet = Fleet(database)
+        fleet, actor = Fleet(database), actor_of(database)
         chosen = _chosen(fleet.workers(), worker, host_name())
         for one in chosen:
-            fleet.drain(one.id)
+            drain_worker(fleet, actor, one.id)
     if json:
         print_json([one.id for one in chosen])
     else:

@@ -16,7 +16,8 @@ from mmrl.jobs.finding import find_job
 from mmrl.jobs.index_reads import read_checkpoints
 from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.lineage import active_child, checkpoint_address, copy_of, revive_dependents, runs_url_of
-from mmrl.jobs.records import Job, NewJob, User
+from mmrl.jobs.pending import pending_reason
+from mmrl.jobs.records import Job, NewJob, PendingReason, User
 from mmrl.jobs.roles import check_allowed
 from mmrl.jobs.searching import JobFilter, search_jobs
 from mmrl.jobs.states import HELD, TERMINAL, Desired, JobState
@@ -47,15 +48,15 @@ class Jobs(JobReads):
         `after`, ConflictError for one that can succeed no more and for a key that was used with another config.
         """
         with self.database.transaction() as connection:
-            actor = self._actor(connection)
-            owner = read_user(connection, new.owner) if new.owner is not None else actor
-            if owner.id != actor.id:
-                check_allowed(actor, "admin", settings=self.database.settings)
-            check_new_job(new, replace(owner, scopes=actor.scopes), self.database)
-            job_id = insert_job(connection, self.database, new, owner)
-            if not as_draft:
-                enqueue(connection, self.database, job_id, actor=_by(actor))
-            return self._read(connection, job_id)
+            return self._submitted(connection, new, as_draft=as_draft)
+
+    def rehearse(self, new: NewJob) -> tuple[Job, PendingReason]:
+        """The job that `submit` would give and why it would not start at once, all taken back. Raises as `submit`."""
+        with self.database.transaction() as connection, connection.begin_nested() as taken_back:
+            job = self._submitted(connection, new, as_draft=False)
+            reason = pending_reason(connection, self.database, job)
+            taken_back.rollback()
+        return job, reason
 
     def start(self, ref: str) -> Job:
         """Queues a draft. Raises ConflictError for a job that is none."""
@@ -210,6 +211,17 @@ class Jobs(JobReads):
         job = self._read(connection, job_id)
         check_allowed(actor, "control", settings=self.database.settings, owner_id=job.owner_id)
         return job, actor
+
+    def _submitted(self, connection: sa.Connection, new: NewJob, *, as_draft: bool) -> Job:
+        actor = self._actor(connection)
+        owner = read_user(connection, new.owner) if new.owner is not None else actor
+        if owner.id != actor.id:
+            check_allowed(actor, "admin", settings=self.database.settings)
+        check_new_job(new, replace(owner, scopes=actor.scopes), self.database)
+        job_id = insert_job(connection, self.database, new, owner)
+        if not as_draft:
+            enqueue(connection, self.database, job_id, actor=_by(actor))
+        return self._read(connection, job_id)
 
     def _actor(self, connection: sa.Connection) -> User:
         return self._given_actor or local_user(connection)

@@ -23,6 +23,8 @@ from mmrl.jobs.roles import check_scopes
 from mmrl.jobs.rows import some_time, to_seconds, to_time
 
 TOKEN_PREFIX = "mmrl_"
+TOKEN_VARIABLE = "MMRL_TOKEN"
+"""Commands act for the user of the token in it. Trainers do not get it."""
 _LOCAL = "local"
 
 

@@ -9,13 +9,14 @@ import pytest
 import sqlalchemy as sa
 from homes import Home
 
-from console.services.machines import cluster_view, drain, set_capacity
+from console.services.machines import cluster_view
 from mmrl.errors import ConfigError
 from mmrl.jobs import tables
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.jobs import Jobs
+from mmrl.jobs.operating import drain, set_capacity
 from mmrl.jobs.pools import Fleet
 from mmrl.jobs.users import Users
 

@@ -34,9 +34,10 @@ def test_each_of_many_jobs_starts_one_process_whichever_worker_takes_it(
         jobs = site.jobs.list(limit=None)
         holders = {attempt.worker_id for job in jobs for attempt in site.jobs.attempts(job.id)}
         logs = [site.log(number) for number in range(num_workers)]
+    assert [job.error_message for job in jobs if job.state is not JobState.SUCCEEDED] == []
     begun = [json.loads(line) for line in starts.read_text().splitlines()]
     assert Counter(start["run_dir"] for start in begun) == Counter(run_dirs)
     assert {start["attempt"] for start in begun} == {1}
-    assert {(job.state, job.attempt, job.lease_epoch) for job in jobs} == {(JobState.SUCCEEDED, 1, 1)}
+    assert {(job.attempt, job.lease_epoch) for job in jobs} == {(1, 1)}
     assert sum(log.count("attempt 1 started") for log in logs) == num_jobs
     assert len(holders) > num_workers // 2, "the work was shared out"

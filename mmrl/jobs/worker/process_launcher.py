@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmrl.jobs.records import Attempt
+from mmrl.jobs.users import TOKEN_VARIABLE
 from mmrl.jobs.worker.launcher import Ended, Launch, LaunchFault, Unreachable, mark_of
 from mmrl.jobs.worker.processes import (
     MARK_VARIABLE,
@@ -29,7 +30,7 @@ from mmrl.jobs.worker.run_folder import RunFolder
 from mmrl.runs.stopping import StopWord, request_stop
 
 SHELL = ("/bin/sh", "-c", 'trap : TERM INT; "$@"; code=$?; echo $code > "$0.tmp" && mv "$0.tmp" "$0"; exit $code')
-_KEPT_FROM_TRAINERS = ("MMRL_DATABASE_URL",)
+_KEPT_FROM_TRAINERS = ("MMRL_DATABASE_URL", TOKEN_VARIABLE)
 
 
 class ProcessLauncher:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import shlex
+import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from mmrl.errors import ConfigError
 from mmrl.jobs.records import Attempt
 from mmrl.jobs.worker.launcher import Ended, Launch, LaunchFault, Unreachable, external_id_of, mark_of
 from mmrl.jobs.worker.process_launcher import SHELL
@@ -26,6 +29,28 @@ if TYPE_CHECKING:
 PENDING_S = 900.0
 """A Ray job that has not begun by then is given up; Ray itself says why it waits."""
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+def check_cluster(address: str, *, timeout_s: float = 10.0) -> None:
+    """Raises ConfigError for an address that cannot be a dashboard's, or at which no Ray answers: a worker that takes
+    jobs for it would use up their attempts."""
+    what = f"--ray-address {address}"
+    try:
+        parts = urlsplit(address)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError as error:
+        raise ConfigError(f"{what}: {error}; give the URL of a dashboard, such as http://127.0.0.1:8265") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{what} is no URL of a Ray dashboard; give one such as http://127.0.0.1:8265")
+    try:
+        with socket.create_connection((parts.hostname, port), timeout=timeout_s):
+            pass
+        RayLauncher(address).ask(lambda client: client.get_version())
+    except (Unreachable, OSError, RuntimeError) as error:
+        raise ConfigError(
+            f"{what}: no Ray dashboard answers there ({_first_line(error)}); start one with `ray start --head "
+            "--dashboard-host 127.0.0.1`, or leave the option out"
+        ) from error
 
 
 class RayLauncher:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from console.services import accounts
+from console.services.accounts import oidc_user
 from mmrl.errors import ConfigError, ConflictError, NotFoundError
+from mmrl.jobs import accounts
 from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.records import User
 from mmrl.jobs.users import Users
@@ -32,7 +33,7 @@ def member(users: Users) -> User:
 
 
 def oidc(users: Users, *, admins: tuple[str, ...] = (), new_users: str = "refuse", **claims: Any) -> User:
-    return accounts.oidc_user(users, CLAIMS | claims, admins=admins, new_users=new_users, emails_are_verified=False)
+    return oidc_user(users, CLAIMS | claims, admins=admins, new_users=new_users, emails_are_verified=False)
 
 
 def test_only_admins_change_people(users: Users, admin: User, member: User) -> None:
