@@ -6,6 +6,7 @@ import streamlit as st
 
 from console import context
 from console.components import begin, run_form
+from console.components.changes import heard
 from console.components.draft_side import as_text, go_to_launched_run, launch_box, preflight
 from console.components.form import Form
 from console.components.parts import empty_state, part, problem
@@ -22,6 +23,7 @@ _NUM_PAST = 100
 
 
 def show() -> None:
+    heard()
     go_to_launched_run()
     viewer, jobs = context.viewer(), context.jobs()
     drafts = Drafts(viewer)

@@ -6,7 +6,7 @@ import time
 
 import streamlit as st
 
-from console.components.changes import changed
+from console.components.changes import changed, heard, tell
 from console.components.form import FORM_ERROR
 from console.components.parts import problem
 from console.components.preflight_card import preflight_card, preflight_failure, preflight_working
@@ -79,6 +79,7 @@ def preflight(draft_id: str, drafts: Drafts, launching: Launching) -> None:
 
         @st.fragment(run_every=_EVERY_S)
         def look() -> None:
+            heard()
             draft = drafts.get(draft_id)
             is_sound = launching.check(draft).is_sound
             with st.container(horizontal=True, vertical_alignment="center", key="preflight_head"):
@@ -95,11 +96,11 @@ def as_text(draft: Draft, drafts: Drafts, launching: Launching, checked: Checked
         st.markdown("**The same as YAML**")
         key = f"{draft.id}_yaml"
         if st.session_state.get(key) != draft.text:
-            st.session_state[key] = draft.text
+            tell(key, draft.text)
 
         def change(text: str) -> None:
             try:
-                drafts.set_text(draft.id, text)
+                drafts.set_text(draft.id, text, base=draft.text)
             except MmrlError as error:
                 st.session_state[FORM_ERROR] = str(error)
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import streamlit as st
 
-from console.components.changes import changed
+from console.components.changes import changed, tell
 from console.components.text import literal
-from console.services.drafts import UNSET, Draft, Drafts
+from console.services.draft_text import UNSET
+from console.services.drafts import Draft, Drafts
 from console.services.form_fields import FormField, to_value
 from console.services.launching import Checked
 from mmrl.config.dump import value_text
@@ -36,6 +37,10 @@ class Form:
         except MmrlError as error:
             st.session_state[FORM_ERROR] = str(error)
 
+    def now(self) -> Draft:
+        """For callbacks: the draft as it is by now, which may be other than the page shows."""
+        return self.drafts.get(self.draft.id)
+
     def hold(self, name: str, value: Any, same: Callable[[Any], bool] | None = None) -> str:
         """The widget's key, its state brought in line with the draft unless it stands for the same already: a text that
         is being typed must not be replaced by the number that it means."""
@@ -43,7 +48,7 @@ class Form:
         known = key in st.session_state
         is_same = known and (same(st.session_state[key]) if same is not None else st.session_state[key] == value)
         if not is_same:
-            st.session_state[key] = value
+            tell(key, value)
         return key
 
     def tell_faults(self, name: str) -> None:
@@ -119,7 +124,7 @@ def _text(form: Form, field: FormField, label: str, value: Any) -> None:
     """Text, numbers and small pieces of YAML are typed; what is no number is kept and told of."""
     shown = _shown(field, value)
     name = f"{field.key}-typed" if field.kind == "whole" else field.key
-    key = form.hold(name, shown, lambda typed: to_value(field, typed) == value)
+    key = form.hold(name, shown, lambda typed: to_value(field, typed) == value or (not shown and not typed.strip()))
     st.text_input(
         label,
         key=key,

@@ -11,7 +11,8 @@ from console.components.changes import changed
 from console.components.form import FORM_ERROR, Form, fields_grid
 from console.components.parts import problem
 from console.components.text import literal
-from console.services.drafts import UNSET
+from console.services.draft_text import UNSET
+from console.services.drafts import Draft
 from console.services.form_fields import part_fields
 from console.services.formats import duration_text, number_text
 from console.services.launching import Launching
@@ -29,23 +30,27 @@ _CLASSES: Mapping[str, Any] = {
 
 def rewards(form: Form, launching: Launching) -> None:
     """Beside the form of the rewards, their try-out."""
-    written = form.draft.value("reward")
-    items = [each if isinstance(each, Mapping) else {} for each in written] if isinstance(written, list) else []
+    items = _items(form.draft)
     for number, item in enumerate(items):
-        _reward(form, number, item, len(items))
-    _add(form, items)
+        _reward(form, number, item)
+    _add(form)
     form.tell_faults("reward")
     if items:
         _try_out(form, launching)
 
 
-def _reward(form: Form, number: int, item: Mapping[str, Any], count: int) -> None:
+def _items(draft: Draft) -> list[Mapping[str, Any]]:
+    written = draft.value("reward")
+    return [each if isinstance(each, Mapping) else {} for each in written] if isinstance(written, list) else []
+
+
+def _reward(form: Form, number: int, item: Mapping[str, Any]) -> None:
     kind = str(item.get("type") or "")
     prefix = f"reward.{number}."
     with st.container(border=True, key=form.key(f"reward-{number}"), gap="small"):
         if kind not in _CLASSES:
             problem(f"The reward {kind!r} is not known; mend it in the YAML, or remove it.")
-            _remove(form, number, count)
+            _remove(form, number, item)
             return
         fields = {field.key.removeprefix(prefix): field for field in part_fields(_CLASSES[kind], item, prefix)}
         about, weight, gone = st.columns([6, 2, 2], vertical_alignment="bottom")
@@ -55,7 +60,7 @@ def _reward(form: Form, number: int, item: Mapping[str, Any], count: int) -> Non
         with weight:
             form.field(fields["weight"])
         with gone:
-            _remove(form, number, count)
+            _remove(form, number, item)
         own = [field for name, field in fields.items() if name not in _SHARED]
         fields_grid(form, [field for field in own if field.is_required], columns=2)
         others = [field for field in own if not field.is_required]
@@ -64,20 +69,25 @@ def _reward(form: Form, number: int, item: Mapping[str, Any], count: int) -> Non
                 fields_grid(form, [*others, *(fields[name] for name in _SHARED[1:])], columns=3)
 
 
-def _remove(form: Form, number: int, count: int) -> None:
+def _remove(form: Form, number: int, item: Mapping[str, Any]) -> None:
+    kind = item.get("type")
+
     def remove() -> None:
-        form.save("reward" if count == 1 else f"reward.{number}", UNSET)
+        """Only what the page showed there: an earlier click may have moved the others up."""
+        there = _items(form.now())
+        if len(there) > number and there[number].get("type") == kind:
+            form.save("reward" if len(there) == 1 else f"reward.{number}", UNSET)
 
     st.button("Remove", key=form.key(f"reward-{number}-remove"), on_click=remove, type="tertiary")
 
 
-def _add(form: Form, items: list[Mapping[str, Any]]) -> None:
+def _add(form: Form) -> None:
     """Any reward that mmrl has; its settings are asked once it is there."""
     key = form.key("reward-new")
 
     def add(chosen: str | None) -> None:
         if chosen is not None:
-            form.save("reward", [*(dict(each) for each in items), {"type": chosen, "weight": 1.0}])
+            form.save("reward", [*map(dict, _items(form.now())), {"type": chosen, "weight": 1.0}])
             st.session_state[key] = None
 
     st.selectbox(

@@ -13,7 +13,7 @@ from console.components.text import literal
 from console.services.algorithm_notes import AlgorithmNote, algorithm_notes, preference_notes
 from console.services.beginnings import GOALS
 from console.services.choices import resolve_ref, train_refs, train_value, train_weights
-from console.services.drafts import UNSET
+from console.services.draft_text import UNSET
 from console.services.form_fields import FormGroup, few_fields, run_form, title_of
 from console.services.formats import count_text
 
@@ -76,7 +76,7 @@ def data(form: Form, known: Mapping[str, int]) -> None:
             format_func=lambda ref: f"{ref} · {count_text(known[ref])} rows" if ref in known else ref,
             placeholder="choose a data set",
             help="One data set, or several that are mixed by weight. A path or hf://NAME@SPLIT can be typed too.",
-            on_change=changed(key, lambda new: _save_train(form, list(new), train_weights(written))),
+            on_change=changed(key, lambda new: _save_train(form, list(new))),
         )
         form.tell_faults("data.train")
         form.tell_faults("data")
@@ -189,12 +189,13 @@ def _weights(form: Form, refs: list[str], weights: dict[str, float]) -> None:
         key = form.hold(f"weight-{number}-{ref}", weight)
 
         def change(new: float | None, ref: str = ref) -> None:
-            _save_train(form, refs, weights | {ref: max(float(new or 0), 0.01)})
+            _save_train(form, refs, {ref: max(float(new or 0), 0.01)})
 
         label = f"Weight of {literal(ref)}: {weight / total:.0%} of what is drawn"
         st.number_input(label, min_value=0.01, step=0.5, key=key, on_change=changed(key, change))
 
 
-def _save_train(form: Form, refs: list[str], weights: Mapping[str, float]) -> None:
-    value: Any = train_value(refs, weights)
+def _save_train(form: Form, refs: list[str], weights: Mapping[str, float] | None = None) -> None:
+    """weights: those that changed; the others are as they are by now, which the page may not have shown yet."""
+    value: Any = train_value(refs, {**train_weights(form.now().value("data.train")), **(weights or {})})
     form.save("data.train", UNSET if value is None else value)

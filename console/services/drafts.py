@@ -9,28 +9,22 @@ Every change is on the disk before the page is drawn again, whole: reloads, othe
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from console.services.draft_text import parsed, with_changes, with_value
 from mmrl.config.base import home
 from mmrl.data.files import locked, write_bytes
-from mmrl.errors import ConfigError, ConflictError, NotFoundError
+from mmrl.errors import ConflictError, NotFoundError
 from mmrl.jobs.records import User
 
 _ID = re.compile(r"[0-9a-f]{12}")
-UNSET = object()
-"""As a value: the key is taken away, and its default holds."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Draft:
     @property
     def data(self) -> dict[str, Any] | None:
         """The config as far as it is written, not to be written into; None where the text is no YAML map."""
-        return _parsed(self.text)
+        return parsed(self.text)
 
     @property
     def name(self) -> str:
@@ -113,10 +107,14 @@ class Drafts:
         """The YAML file, which commands read."""
         return self._root / f"{draft.id}.yaml"
 
-    def set_text(self, draft_id: str, text: str) -> Draft:
-        """The whole text, whether it is right or not: what was typed is never lost."""
+    def set_text(self, draft_id: str, text: str, *, base: str | None = None) -> Draft:
+        """The whole text, whether it is right or not: what was typed is never lost.
+
+        base: the text that it was made of. What the form has changed since is changed in the new text too.
+        """
         with locked(self._root):
-            return self._changed(self._open(draft_id), text=text)
+            draft = self._open(draft_id)
+            return self._changed(draft, text=text if base is None else with_changes(text, base, draft.text))
 
     def set_value(self, draft_id: str, key: str, value: Any) -> Draft:
         """One dotted key, the rest of the text and its comments as they are. Raises ConfigError where it is no YAML."""
@@ -180,53 +178,3 @@ class Drafts:
         text = kept.pop("text")
         write_bytes(self.path(draft), text.encode("utf-8"))
         write_bytes(self._root / f"{draft.id}.json", json.dumps(kept).encode())
-
-
-@lru_cache(maxsize=256)
-def _parsed(text: str) -> dict[str, Any] | None:
-    """A form asks for a hundred values of one text."""
-    try:
-        found = YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
-        return None
-    return dict(found) if isinstance(found, Mapping) else {} if found is None else None
-
-
-def with_value(text: str, key: str, value: Any) -> str:
-    """The YAML with one dotted key set, or taken away for UNSET together with groups that it leaves empty.
-
-    Raises ConfigError where the text is no YAML, or where the key leads into a plain value.
-    """
-    yaml = YAML()
-    yaml.width = 1_000_000
-    try:
-        root = yaml.load(text)
-    except YAMLError as error:
-        raise ConfigError("the YAML has an error; mend it in the text first") from error
-    root = {} if root is None else root
-    _put(root, key.split("."), value, key)
-    buffer = io.StringIO()
-    yaml.dump(root, buffer)
-    return "" if not root else buffer.getvalue()
-
-
-def _put(node: Any, parts: list[str], value: Any, key: str) -> None:
-    part: Any = parts[0]
-    if isinstance(node, list) and part.isdecimal() and int(part) < len(node):
-        part = int(part)
-    elif not isinstance(node, dict):
-        raise ConfigError(f"{key} leads into a value that has no keys; mend it in the text")
-    if len(parts) == 1:
-        if value is not UNSET:
-            node[part] = value
-        elif isinstance(node, list) or part in node:
-            del node[part]
-        return
-    below = node.get(part) if isinstance(node, dict) else node[part]
-    if below is None:
-        if value is UNSET:
-            return
-        node[part] = below = {}
-    _put(below, parts[1:], value, key)
-    if value is UNSET and isinstance(node, dict) and not below:
-        del node[part]

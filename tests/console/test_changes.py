@@ -1,11 +1,11 @@
-"""A change is stored even where another rerun waits at the very moment."""
+"""A change is stored even where another rerun waits, and what a browser repeats of before is no change."""
 
 from __future__ import annotations
 
 from streamlit.testing.v1 import AppTest
 
 
-def page() -> None:
+def waiting_page() -> None:
     import os
 
     import streamlit as st
@@ -31,7 +31,55 @@ def page() -> None:
 
 
 def test_a_change_is_stored_where_a_rerun_waits() -> None:
-    test = AppTest.from_function(page).run()
+    test = AppTest.from_function(waiting_page).run()
     test.text_input(key="word").set_value("kept").run()
     assert not test.exception
     assert test.text[0].value == "kept"
+
+
+def page_of_two() -> None:
+    """The sum of two numbers, to be written too, as the YAML of a draft is."""
+    import streamlit as st
+
+    from console.components.changes import changed, heard, tell
+
+    numbers = st.session_state.setdefault("numbers", {"a": 1, "b": 2})
+    heard()
+
+    def written(text: str) -> None:
+        numbers["a"], numbers["b"] = map(int, text.split())
+
+    for name in numbers:
+        if st.session_state.get(name) != numbers[name]:
+            tell(name, numbers[name])
+        st.number_input(
+            name, key=name, step=1, on_change=changed(name, lambda new, name=name: numbers.update({name: new}))
+        )
+    text = " ".join(map(str, numbers.values()))
+    if st.session_state.get("text") != text:
+        tell("text", text)
+    st.text_input("Text", key="text", on_change=changed("text", written))
+
+
+def numbers_of(test: AppTest) -> dict[str, int]:
+    return dict(test.session_state["numbers"])
+
+
+def test_what_the_browser_had_before_it_was_told_undoes_nothing() -> None:
+    test = AppTest.from_function(page_of_two).run()
+    test.number_input(key="a").set_value(5).run()
+    assert test.text_input(key="text").value == "5 2"
+    test.number_input(key="b").set_value(7)
+    test.text_input(key="text").set_value("1 2")  # as the browser still has it
+    test.run()
+    assert numbers_of(test) == {"a": 5, "b": 7}
+    assert test.text_input(key="text").value == "5 7"
+
+
+def test_what_was_before_can_be_written_again_once_the_browser_was_told() -> None:
+    test = AppTest.from_function(page_of_two).run()
+    test.number_input(key="a").set_value(5).run()
+    test.run()  # the browser sends what it was told
+    test.text_input(key="text").set_value("1 2").run()
+    assert numbers_of(test) == {"a": 1, "b": 2}
+    assert test.number_input(key="a").value == 1

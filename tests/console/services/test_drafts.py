@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from console.services.drafts import UNSET, Drafts, with_value
+from console.services.draft_text import UNSET, with_changes, with_value
+from console.services.drafts import Drafts
 from mmrl.errors import ConfigError, ConflictError, NotFoundError
 from mmrl.jobs.database import Database
 from mmrl.jobs.records import User
@@ -41,6 +42,18 @@ def test_a_new_group_is_added_and_an_empty_one_goes() -> None:
     assert added == f"{TEXT}train:\n  steps: 5\n"
     assert with_value(added, "train.steps", UNSET) == TEXT
     assert with_value(TEXT, "train.steps", UNSET) == TEXT
+
+
+def test_a_text_made_of_an_earlier_one_takes_over_what_changed_meanwhile() -> None:
+    meanwhile = with_value(with_value(TEXT, "optim.lr", 5e-5), "train.steps", 9)
+    mine = TEXT.replace("name: a ", "name: b ")
+    assert with_changes(mine, TEXT, meanwhile) == meanwhile.replace("name: a ", "name: b ")
+    gone = with_value(TEXT, "optim", UNSET)
+    assert with_changes(mine, TEXT, gone) == with_value(mine, "optim", UNSET)
+    own = TEXT.replace("1.0e-6", "2.0e-6")
+    assert with_changes(own, TEXT, meanwhile) == with_value(own, "train.steps", 9)
+    assert with_changes("name: [half", TEXT, meanwhile) == "name: [half"
+    assert with_changes("optim: 3\n", TEXT, meanwhile) == "optim: 3\ntrain:\n  steps: 9\n"
 
 
 def test_text_that_yaml_would_misread_stays_text() -> None:

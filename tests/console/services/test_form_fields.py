@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from console.services.drafts import with_value
+from console.services.draft_text import with_value
 from console.services.form_fields import BY_ITSELF, FEW, FormField, few_fields, part_fields, run_form, to_value
 from mmrl.config.algorithm import algorithm_types
 from mmrl.config.loading import build_config
