@@ -79,6 +79,9 @@ def rescore(
     ] = None,
     split: Annotated[str, typer.Option(help="train or eval.")] = "train",
     steps: Annotated[str | None, typer.Option(help="One step, or a range such as 5:10; all if not given.")] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Show so many responses, those that moved most; --json shows all else.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Score the responses that a run kept with a changed reward, and show what moved.
@@ -88,7 +91,31 @@ def rescore(
     """
     from mmrl.cli.reward_rescore import rescore_run
 
-    rescore_run(run, config, overrides or (), split=split, steps=steps, json=json)
+    rescore_run(run, config, overrides or (), split=split, steps=steps, top=top, json=json)
+
+
+@app.command("agreement")
+def agreement(
+    config: ConfigArgument,
+    overrides: OverridesArgument = None,
+    marks: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Data of `chosen` and `rejected`; the config's data if not given."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many pairs.")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare a config's rewards with people: on how many pairs does the preferred answer get more.
+
+    For the total and each part: pairs that it orders as people do, or the other way round, to which it gives the same
+    value, and the share that agrees with its interval.
+    """
+    from mmrl.cli.reward_agreement import compare_with_people
+    from mmrl.config.loading import load_config
+
+    data = load_config(config, overrides or ()).run_config.data
+    source = marks or data.eval or data.train_parts[0].name
+    compare_with_people(config, overrides or (), marks=source, limit=limit, json=json)
 
 
 def _print_summaries(summaries: Sequence[ProbeSummary]) -> None:

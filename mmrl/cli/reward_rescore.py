@@ -13,16 +13,26 @@ MOST_SHOWN = 5
 
 
 def rescore_run(
-    run: str, config: str | None, overrides: Sequence[str], *, split: str, steps: str | None, json: bool
+    run: str,
+    config: str | None,
+    overrides: Sequence[str],
+    *,
+    split: str,
+    steps: str | None,
+    top: int | None,
+    json: bool,
 ) -> None:
-    """Raises NotFoundError for no run, step or samples, and ConfigError for a config that does not load."""
-    from mmrl.cli.output import print_json
+    """top: only so many responses and groups, those that moved most; None takes all.
+
+    Raises NotFoundError for no run, step or samples, and ConfigError for a config that does not load."""
+    from mmrl.cli.output import note, print_json
     from mmrl.config.loading import load_over
     from mmrl.errors import ConfigError, NotFoundError
     from mmrl.rewards.runner import RewardRunner
     from mmrl.runs.layout import CONFIG_FILE, resolve_run
     from mmrl.runs.reader import RunReader
     from mmrl.runs.rescore import compare, is_whole, most_moved, rescore
+    from mmrl.runs.rescore_views import rank_correlation
 
     reader = RunReader(resolve_run(run))
     source = str(reader.run_dir / CONFIG_FILE)
@@ -38,16 +48,28 @@ def rescore_run(
             "record.full_tokens_per_step in the next run"
         )
     with RewardRunner(changed.reward, changed.reward_runner) as runner:
-        groups = rescore(runner, whole)
+        groups = rescore(runner, whole, say=lambda done, num: note(f"scored {done:,} of {num:,} responses"))
     comparison = compare(groups, skipped_groups=len(records) - len(whole))
     if json:
-        rows = [_row(row) for group in groups for row in group]
-        print_json(
-            {"run_dir": str(reader.run_dir), "split": split, "steps": wanted, **asdict(comparison), "rows": rows}
-        )
+        where = {"run_dir": str(reader.run_dir), "split": split, "steps": wanted}
+        print_json(where | asdict(comparison) | _views(groups, top))
         return
-    _print_comparison(comparison)
-    _print_examples(most_moved(groups, MOST_SHOWN))
+    _print_comparison(comparison, rank_correlation(groups))
+    _print_examples(most_moved(groups, MOST_SHOWN if top is None else top))
+
+
+def _views(groups: Sequence[Sequence[Rescored]], top: int | None) -> dict[str, Any]:
+    from mmrl.runs.rescore import most_moved
+    from mmrl.runs.rescore_views import distribution, moved_groups, rank_correlation
+
+    found = distribution(groups)
+    rows = [row for group in groups for row in group] if top is None else most_moved(groups, top)
+    return {
+        "rank_correlation": rank_correlation(groups),
+        "distribution": None if found is None else asdict(found),
+        "moved_groups": [asdict(group) for group in moved_groups(groups)[:top]],
+        "rows": [_row(row) for row in rows],
+    }
 
 
 def _chosen_steps(kept: Sequence[int], wanted: str | None, split: str) -> list[int]:
@@ -69,7 +91,7 @@ def _chosen_steps(kept: Sequence[int], wanted: str | None, split: str) -> list[i
     return chosen
 
 
-def _print_comparison(comparison: Comparison) -> None:
+def _print_comparison(comparison: Comparison, correlation: float | None) -> None:
     from mmrl.cli.output import note, print_table
 
     skipped = f"; {comparison.skipped_groups} groups without text left out" if comparison.skipped_groups else ""
@@ -78,6 +100,7 @@ def _print_comparison(comparison: Comparison) -> None:
     print_table([_cells(moved) for moved in (comparison.total, *comparison.parts)], columns)
     print()
     facts: list[list[Any]] = [
+        ["rank correlation of totals (Spearman)", _number(correlation) if correlation is not None else "not defined"],
         ["pairs of responses in another order", f"{comparison.pairs_swapped} of {comparison.pairs}"],
         ["groups with another best response", f"{comparison.best_changed} of {comparison.groups}"],
         ["advantages that turn positive", comparison.flips_to_positive],
@@ -109,6 +132,7 @@ def _row(row: Rescored) -> dict[str, Any]:
         "step": row.step,
         "group_id": row.group_id,
         "sample_idx": row.sample_idx,
+        "text": row.text,
         "total_before": row.before.total,
         "total_after": row.after.total,
         "advantage_before": row.advantage_before,

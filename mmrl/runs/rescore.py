@@ -6,7 +6,7 @@ were kept with their text can be scored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
@@ -16,6 +16,7 @@ from mmrl.rewards.runner import RewardRunner
 from mmrl.runs.records import GroupRecord, ResponseRecord
 from mmrl.types import RewardPart, RewardResult, Sample
 
+_AT_A_TIME = 500
 _SAME = 1e-9
 _NO_SPREAD = 1e-6
 
@@ -99,11 +100,17 @@ class Comparison:
     lost_spread: int
 
 
-def rescore(runner: RewardRunner, groups: Sequence[GroupRecord]) -> list[list[Rescored]]:
-    """The responses of every group that was kept with its text, scored anew, in order."""
+def rescore(
+    runner: RewardRunner, groups: Sequence[GroupRecord], *, say: Callable[[int, int], None] = lambda done, num: None
+) -> list[list[Rescored]]:
+    """The responses of every group that was kept with its text, scored anew, in order. say: (done, all)."""
     kept = [group for group in groups if is_whole(group)]
     items = [_item(group, response) for group in kept for response in group.responses]
-    results = iter(runner.score_items(items))
+    found: list[RewardResult] = []
+    for start in range(0, len(items), _AT_A_TIME):
+        found += runner.score_items(items[start : start + _AT_A_TIME])
+        say(len(found), len(items))
+    results = iter(found)
     scored = runner.normalise([[next(results) for _ in group.responses] for group in kept])
     return [_rescored(group, after) for group, after in zip(kept, scored, strict=True)]
 
@@ -116,7 +123,7 @@ def compare(groups: Sequence[Sequence[Rescored]], *, skipped_groups: int) -> Com
     rows = [row for group in groups for row in group]
     swapped, pairs = _swapped_pairs(groups)
     spreads = [
-        (_has_spread(row.before.total for row in group), _has_spread(row.after.total for row in group))
+        (has_spread(row.before.total for row in group), has_spread(row.after.total for row in group))
         for group in groups
     ]
     return Comparison(
@@ -127,7 +134,7 @@ def compare(groups: Sequence[Sequence[Rescored]], *, skipped_groups: int) -> Com
         parts=tuple(_moved_part(name, rows) for name in _part_names(rows)),
         pairs=pairs,
         pairs_swapped=swapped,
-        best_changed=sum(_best(group, after=False).isdisjoint(_best(group, after=True)) for group in groups),
+        best_changed=sum(best_of(group, after=False).isdisjoint(best_of(group, after=True)) for group in groups),
         flips_to_positive=sum(row.flips and (row.advantage_after or 0.0) > 0 for row in rows),
         flips_to_negative=sum(row.flips and (row.advantage_after or 0.0) < 0 for row in rows),
         gained_spread=sum(after and not before for before, after in spreads),
@@ -161,11 +168,12 @@ def _rescored(group: GroupRecord, after: Sequence[RewardResult]) -> list[Rescore
 def _advantages(totals: Sequence[float | None]) -> list[float | None]:
     there = [total for total in totals if total is not None]
     mean = fmean(there) if there else 0.0
-    spread = _has_spread(totals)
+    spread = has_spread(totals)
     return [None if total is None else (total - mean if spread else 0.0) for total in totals]
 
 
-def _has_spread(totals: Iterable[float | None]) -> bool:
+def has_spread(totals: Iterable[float | None]) -> bool:
+    """Whether the group teaches something: its totals differ by more than rounding."""
     there = [total for total in totals if total is not None]
     return len(there) > 1 and max(there) - min(there) > _NO_SPREAD * max(1.0, max(map(abs, there)))
 
@@ -174,20 +182,22 @@ def _swapped_pairs(groups: Sequence[Sequence[Rescored]]) -> tuple[int, int]:
     swapped = pairs = 0
     for group in groups:
         for one, other in combinations(group, 2):
-            before = _difference(one.before.total, other.before.total)
-            after = _difference(one.after.total, other.after.total)
+            before = difference(one.before.total, other.before.total)
+            after = difference(one.after.total, other.after.total)
             pairs += bool(before and after)
             swapped += before * after < 0
     return swapped, pairs
 
 
-def _difference(one: float | None, other: float | None) -> float:
+def difference(one: float | None, other: float | None) -> float:
+    """0 where they are the same to rounding, or one is missing."""
     if one is None or other is None or abs(one - other) <= _SAME:
         return 0.0
     return one - other
 
 
-def _best(group: Sequence[Rescored], *, after: bool) -> set[int]:
+def best_of(group: Sequence[Rescored], *, after: bool) -> set[int]:
+    """The responses with the highest total; all where there is none."""
     totals = {row.sample_idx: (row.after if after else row.before).total for row in group}
     there = [total for total in totals.values() if total is not None]
     return {index for index, total in totals.items() if total is not None and total >= max(there) - _SAME} or set(
