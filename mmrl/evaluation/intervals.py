@@ -48,7 +48,7 @@ def estimate(values: Sequence[float], *, bounds: tuple[float, float] | None = No
     return Estimate(mean, low, high, len(values), "t")
 
 
-def wilson(successes: int, num: int, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def wilson(successes: float, num: int, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """(p + z²/2n ± z·sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n), z the normal quantile (Wilson 1927, JASA 22)."""
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     share = successes / num

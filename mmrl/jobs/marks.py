@@ -1,14 +1,23 @@
-"""What people think of two answers to one prompt: the table `preferences`."""
+"""What people think of answers to one prompt, two or more: the tables `marks` and `mark_drafts`.
+
+A mark ranks the answers, 1 being the best; equal ranks are as good. Of two answers that is A/B with ties. An item is a
+prompt with certain answers, whatever their order: a person has one mark of it, however many windows they have open.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import combinations
 from typing import Any, Literal
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
+from mmrl.data.serialise import canonical
+from mmrl.errors import DataError
 from mmrl.jobs import tables_catalogue as tables
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
@@ -18,38 +27,63 @@ from mmrl.jobs.records import User
 from mmrl.jobs.roles import check_allowed
 
 Choice = Literal["a", "b", "tie", "both_bad"]
-Side = Literal["a", "b"]
+"""Of two answers: the first, the second, as good, neither."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Answer:
-    """One answer that was judged: of which evaluation, which response to the prompt."""
+    """One answer that is judged. source: the id of an evaluation, `JOB/SPLIT/STEP/GROUP` of a run's samples, or the id
+    of a kept exchange. sample_idx: which response to the prompt."""
 
-    evaluation: str
+    source: str
     sample_idx: int
 
 
 @dataclass(frozen=True)
 class Mark:
-    """panel: the hash of the panel. left: which answer stood on the left. seconds: from the pair's appearance to the
-    choice; None where that was not measured."""
+    """source: what the items were drawn from, such as the hash of a panel or `run:JOB`. answers: in their own order.
+
+    shown: places in `answers`, as they stood from left to right. ranks: of each answer, from 1 without gaps. all_bad:
+    none of them will do; all ranks are 1 then. seconds: from the item's appearance to the choice; None where that was
+    not measured.
+    """
 
     id: str
-    panel: str
+    source: str
+    item: str
     prompt_id: str
-    a: Answer
-    b: Answer
-    left: Side
-    choice: Choice
+    answers: tuple[Answer, ...]
+    shown: tuple[int, ...]
+    ranks: tuple[int, ...]
+    all_bad: bool
     reason: str | None
+    tags: tuple[str, ...]
     seconds: float | None
     user_id: str
     created_at: datetime
 
+    def choice_of(self, first: int, second: int) -> Choice:
+        """Between two of the answers, by their places."""
+        if self.all_bad:
+            return "both_bad"
+        if self.ranks[first] == self.ranks[second]:
+            return "tie"
+        return "a" if self.ranks[first] < self.ranks[second] else "b"
+
     @property
-    def pair(self) -> tuple[str, Answer, Answer]:
-        """What was judged, whoever did."""
-        return self.prompt_id, self.a, self.b
+    def choice(self) -> Choice | None:
+        """Of a pair; None where more than two were ranked."""
+        return self.choice_of(0, 1) if len(self.answers) == 2 else None
+
+    def choices(self) -> Iterator[tuple[Answer, Answer, Choice]]:
+        """Of each two of its answers, the one that comes first in their order being `a`."""
+        for first, second in combinations(range(len(self.answers)), 2):
+            yield self.answers[first], self.answers[second], self.choice_of(first, second)
+
+
+def item_key(prompt_id: str, answers: Sequence[Answer]) -> str:
+    """The same for the same prompt and answers in any order."""
+    return hashlib.sha256(canonical([prompt_id, [_to_json(answer) for answer in sorted(answers)]]).encode()).hexdigest()
 
 
 class Marks:
@@ -61,80 +95,124 @@ class Marks:
 
     def add(
         self,
-        panel: str,
+        source: str,
         prompt_id: str,
-        a: Answer,
-        b: Answer,
+        answers: Sequence[Answer],
         *,
-        left: Side,
-        choice: Choice,
+        ranks: Sequence[int],
+        shown: Sequence[int] | None = None,
+        all_bad: bool = False,
         reason: str | None = None,
+        tags: Sequence[str] = (),
         seconds: float | None = None,
     ) -> str:
-        """The person's mark of this pair, in the place of an earlier one of theirs. Gives its id."""
-        check_allowed(self._actor, "label", settings=self._database.settings)
-        table = tables.preferences
-        samples = {"a_sample": _to_json(a), "b_sample": _to_json(b)}
+        """The person's mark of these answers, in the place of an earlier one of theirs; what they had begun of it is
+        dropped. Gives its id. shown: as they stand in `answers` unless it is told.
+
+        Raises DataError for fewer than two answers, one that is there twice, and ranks or places that are none of them.
+        """
+        self._check()
+        shown = tuple(range(len(answers))) if shown is None else tuple(shown)
+        _check_mark(answers, ranks, shown, all_bad)
+        order = sorted(range(len(answers)), key=lambda place: answers[place])
+        dense = {rank: place for place, rank in enumerate(sorted(set(ranks)), start=1)}
+        values = {
+            "source": source,
+            "prompt_id": prompt_id,
+            "answers": [_to_json(answers[place]) for place in order],
+            "shown": [order.index(place) for place in shown],
+            "ranks": [1 if all_bad else dense[ranks[place]] for place in order],
+            "all_bad": all_bad,
+            "reason": reason or None,
+            "tags": sorted(set(tags)),
+            "seconds": seconds,
+        }
+        item = item_key(prompt_id, answers)
         with self._database.transaction() as connection:
-            now = self._database.now(connection)
-            for earlier in connection.execute(self._mine(panel, prompt_id)):
-                if (earlier.a_sample, earlier.b_sample) == (samples["a_sample"], samples["b_sample"]):
-                    connection.execute(table.delete().where(table.c.id == earlier.id))
-            row = {
-                "id": new_id(now),
-                "panel_id": panel,
-                "prompt_id": prompt_id,
-                **samples,
-                "left_is": left,
-                "choice": choice,
-                "reason": reason or None,
-                "seconds": seconds,
-                "user_id": self._actor.id,
-            }
-            connection.execute(table.insert().values(row | {"created_at": NOW}))
-        return str(row["id"])
+            values["id"] = new_id(self._database.now(connection))
+            key = {"user_id": self._actor.id, "item": item}
+            self._put(connection, tables.marks, key, values | {"created_at": NOW})
+            connection.execute(_of(tables.mark_drafts.delete(), tables.mark_drafts, key))
+        return str(values["id"])
 
     def remove(self, mark_id: str) -> None:
         """Takes back a mark of one's own; one that is gone already is no error."""
-        table = tables.preferences
+        table = tables.marks
         with self._database.transaction() as connection:
             owner = connection.execute(sa.select(table.c.user_id).where(table.c.id == mark_id)).scalar()
             if owner is not None and owner != self._actor.id:
                 raise ForbiddenError(f"{self._actor.name} may not take back a mark that somebody else has set")
             connection.execute(table.delete().where(table.c.id == mark_id))
 
-    def of_panel(self, panel: str) -> list[Mark]:
+    def of_source(self, source: str) -> list[Mark]:
         """Everybody's, the oldest first."""
-        table = tables.preferences
-        query = sa.select(table).where(table.c.panel_id == panel).order_by(table.c.id)
+        return self._read(tables.marks.c.source == source)
+
+    def all(self) -> list[Mark]:
+        """Everybody's of every source, the oldest first."""
+        return self._read(sa.true())
+
+    def begin(self, item: str, payload: Mapping[str, Any]) -> None:
+        """Keeps what the person has done of an item that they have not judged yet, such as a reason half written."""
+        self._check()
+        with self._database.transaction() as connection:
+            key = {"user_id": self._actor.id, "item": item}
+            self._put(connection, tables.mark_drafts, key, {"payload": dict(payload), "updated_at": NOW})
+
+    def begun(self) -> dict[str, dict[str, Any]]:
+        """What the person has begun, by item, the oldest first."""
+        table = tables.mark_drafts
+        query = sa.select(table).where(table.c.user_id == self._actor.id).order_by(table.c.updated_at)
+        with self._database.reading() as connection:
+            return {row.item: dict(row.payload) for row in connection.execute(query)}
+
+    def _read(self, condition: sa.ColumnElement[bool]) -> list[Mark]:
+        query = sa.select(tables.marks).where(condition).order_by(tables.marks.c.id)
         with self._database.reading() as connection:
             return [_mark(row) for row in connection.execute(query)]
 
-    def _mine(self, panel: str, prompt_id: str) -> sa.Select[Any]:
-        table = tables.preferences
-        return sa.select(table.c.id, table.c.a_sample, table.c.b_sample).where(
-            table.c.panel_id == panel, table.c.prompt_id == prompt_id, table.c.user_id == self._actor.id
-        )
+    def _check(self) -> None:
+        check_allowed(self._actor, "label", settings=self._database.settings)
+
+    def _put(
+        self, connection: sa.Connection, table: sa.Table, key: Mapping[str, str], values: Mapping[str, Any]
+    ) -> None:
+        dialect = postgresql if self._database.dialect == "postgresql" else sqlite
+        insert = dialect.insert(table).values({**key, **values})
+        connection.execute(insert.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
+
+
+def _check_mark(answers: Sequence[Answer], ranks: Sequence[int], shown: Sequence[int], all_bad: bool) -> None:
+    if len(answers) < 2 or len(set(answers)) < len(answers):
+        raise DataError(f"a mark needs two or more different answers (got {', '.join(map(str, answers)) or 'none'})")
+    if sorted(shown) != list(range(len(answers))):
+        raise DataError(f"shown must name each of {len(answers)} answers once, by place (got {list(shown)})")
+    if not all_bad and (len(ranks) != len(answers) or min(ranks) < 1):
+        raise DataError(f"ranks must be one for each of {len(answers)} answers, 1 being the best (got {list(ranks)})")
+
+
+def _of(statement: Any, table: sa.Table, key: Mapping[str, str]) -> Any:
+    for name, value in key.items():
+        statement = statement.where(table.c[name] == value)
+    return statement
 
 
 def _to_json(answer: Answer) -> dict[str, Any]:
-    return {"evaluation": answer.evaluation, "sample_idx": answer.sample_idx}
-
-
-def _answer(value: Mapping[str, Any]) -> Answer:
-    return Answer(str(value["evaluation"]), int(value["sample_idx"]))
+    return {"source": answer.source, "sample_idx": answer.sample_idx}
 
 
 def _mark(row: Any) -> Mark:
     return Mark(
         id=row.id,
-        panel=row.panel_id,
+        source=row.source,
+        item=row.item,
         prompt_id=row.prompt_id,
-        a=_answer(row.a_sample),
-        b=_answer(row.b_sample),
-        left=row.left_is,
-        choice=row.choice,
+        answers=tuple(Answer(str(each["source"]), int(each["sample_idx"])) for each in row.answers),
+        shown=tuple(row.shown),
+        ranks=tuple(row.ranks),
+        all_bad=row.all_bad,
         reason=row.reason,
+        tags=tuple(row.tags),
         seconds=row.seconds,
         user_id=row.user_id,
         created_at=datetime.fromtimestamp(row.created_at, UTC),

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import SchemaError
 
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 """All versions, oldest first; the last is the code's. Kept here so that opening a database needs no Alembic."""
 HEAD = REVISIONS[-1]
 

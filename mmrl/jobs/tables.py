@@ -2,7 +2,7 @@
 
 Text and JSON columns are the same on both engines; states are text with a CHECK, so that a new one needs no new type.
 Keys that a claim writes refer to nothing that is ever deleted, and are not checked.
-The catalogue (data sets, reward functions, preferences, drafts) is in `tables_catalogue`.
+The catalogue (data sets, reward functions, marks, drafts) is in `tables_catalogue`.
 """
 
 from __future__ import annotations

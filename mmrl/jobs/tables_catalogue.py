@@ -1,4 +1,4 @@
-"""The tables of the catalogue: data sets, reward functions, people's preferences, unfinished forms."""
+"""The tables of the catalogue: data sets, reward functions, people's marks, unfinished forms."""
 
 from __future__ import annotations
 
@@ -40,23 +40,33 @@ reward_fns = sa.Table(
     sa.UniqueConstraint("name", "version"),
 )
 
-preferences = sa.Table(
-    "preferences",
+marks = sa.Table(
+    "marks",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("panel_id", sa.Text, nullable=False),
+    sa.Column("source", sa.Text, nullable=False),
+    sa.Column("item", sa.Text, nullable=False),
     sa.Column("prompt_id", sa.Text, nullable=False),
-    sa.Column("a_sample", sa.JSON, nullable=False),
-    sa.Column("b_sample", sa.JSON, nullable=False),
-    sa.Column("left_is", sa.Text, nullable=False),
-    sa.Column("choice", sa.Text, nullable=False),
+    sa.Column("answers", sa.JSON, nullable=False),
+    sa.Column("shown", sa.JSON, nullable=False),
+    sa.Column("ranks", sa.JSON, nullable=False),
+    sa.Column("all_bad", sa.Boolean, nullable=False),
     sa.Column("reason", sa.Text),
+    sa.Column("tags", sa.JSON, nullable=False),
     sa.Column("seconds", sa.Double),
     sa.Column("user_id", sa.Text, sa.ForeignKey("users.id"), nullable=False),
     sa.Column("created_at", sa.Double, nullable=False),
-    sa.CheckConstraint(is_in("left_is", ["a", "b"]), name="left_is"),
-    sa.CheckConstraint(is_in("choice", ["a", "b", "tie", "both_bad"]), name="choice"),
-    sa.Index("ix_preferences_panel", "panel_id", "prompt_id"),
+    sa.UniqueConstraint("user_id", "item"),
+    sa.Index("ix_marks_source", "source", "id"),
+)
+
+mark_drafts = sa.Table(
+    "mark_drafts",
+    metadata,
+    sa.Column("user_id", sa.Text, sa.ForeignKey("users.id"), primary_key=True),
+    sa.Column("item", sa.Text, primary_key=True),
+    sa.Column("payload", sa.JSON, nullable=False),
+    sa.Column("updated_at", sa.Double, nullable=False),
 )
 
 drafts = sa.Table(

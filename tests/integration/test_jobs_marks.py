@@ -2,46 +2,114 @@
 
 from __future__ import annotations
 
+from threading import Thread
+
 import pytest
 
+from mmrl.errors import DataError
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import ForbiddenError
-from mmrl.jobs.marks import Answer, Marks
+from mmrl.jobs.marks import Answer, Marks, item_key
+from mmrl.jobs.records import User
 from mmrl.jobs.users import Users
 
 A, B, C = Answer("panel-step-0", 0), Answer("panel-step-9", 0), Answer("panel-step-9", 1)
 
 
-def test_a_mark_is_kept_as_it_was_set_and_a_second_one_of_the_pair_takes_its_place(job_database: Database) -> None:
-    users = Users(job_database)
-    mia, max_ = (users.add(name, role="member") for name in ("Mia", "Max"))
+@pytest.fixture
+def mia(job_database: Database) -> User:
+    return Users(job_database).add("Mia", role="member")
+
+
+@pytest.fixture
+def max_(job_database: Database) -> User:
+    return Users(job_database).add("Max", role="member")
+
+
+def test_a_mark_is_kept_as_it_was_set_and_a_second_one_of_the_item_takes_its_place(
+    job_database: Database, mia: User, max_: User
+) -> None:
     marks = Marks(job_database, mia)
-    marks.add("panel", "p1", A, B, left="b", choice="a", reason="misread", seconds=2.5)
-    marks.add("panel", "p1", A, C, left="a", choice="tie")
-    Marks(job_database, max_).add("panel", "p1", A, B, left="a", choice="both_bad")
-    marks.add("another", "p1", A, B, left="a", choice="b")
-    marks.add("panel", "p1", A, B, left="b", choice="b", seconds=1.0)
-    found = marks.of_panel("panel")
-    assert [(mark.user_id, mark.b, mark.left, mark.choice, mark.reason, mark.seconds) for mark in found] == [
-        (mia.id, C, "a", "tie", None, None),
-        (max_.id, B, "a", "both_bad", None, None),
-        (mia.id, B, "b", "b", None, 1.0),
+    marks.add("panel", "p1", (A, B), ranks=(1, 2), shown=(1, 0), reason="misread", tags=("form", "a"), seconds=2.5)
+    marks.add("panel", "p1", (A, C), ranks=(1, 1))
+    Marks(job_database, max_).add("panel", "p1", (A, B), ranks=(1, 1), all_bad=True)
+    marks.add("another", "p2", (A, B), ranks=(2, 1))
+    first = marks.of_source("panel")[0]
+    assert (first.shown, first.choice, first.reason, first.tags, first.seconds) == (
+        (1, 0),
+        "a",
+        "misread",
+        ("a", "form"),
+        2.5,
+    )
+    marks.add("panel", "p1", (B, A), ranks=(1, 2), shown=(0, 1), seconds=1.0)
+    found = marks.of_source("panel")
+    assert [(mark.user_id, mark.answers, mark.choice, mark.shown, mark.reason) for mark in found] == [
+        (mia.id, (A, C), "tie", (0, 1), None),
+        (max_.id, (A, B), "both_bad", (0, 1), None),
+        (mia.id, (A, B), "b", (1, 0), None),
+    ], "the other way round it is the same item, and B stood left and was better"
+    assert len(marks.all()) == 4
+
+
+def test_a_ranking_says_of_each_two_answers_which_is_better(job_database: Database, mia: User) -> None:
+    Marks(job_database, mia).add("run:1", "p1", (C, A, B), ranks=(7, 3, 3), shown=(2, 0, 1))
+    (mark,) = Marks(job_database, mia).of_source("run:1")
+    assert (mark.answers, mark.ranks, mark.shown, mark.choice) == ((A, B, C), (1, 1, 2), (1, 2, 0), None)
+    assert list(mark.choices()) == [(A, B, "tie"), (A, C, "a"), (B, C, "a")]
+
+
+def test_two_windows_of_one_person_leave_one_mark(job_database: Database, mia: User) -> None:
+    marks = Marks(job_database, mia)
+    windows = [
+        Thread(target=marks.add, args=("panel", "p1", (A, B)), kwargs={"ranks": ranks}) for ranks in ((1, 2), (2, 1))
     ]
-    assert found[0].pair == ("p1", A, C)
+    for window in windows:
+        window.start()
+    for window in windows:
+        window.join()
+    assert [mark.choice in ("a", "b") for mark in marks.of_source("panel")] == [True]
 
 
-def test_only_ones_own_mark_can_be_taken_back(job_database: Database) -> None:
-    users = Users(job_database)
-    mia, max_ = (users.add(name, role="member") for name in ("Mia", "Max"))
-    mark = Marks(job_database, mia).add("panel", "p1", A, B, left="a", choice="a")
+def test_what_was_begun_is_kept_for_its_person_until_it_is_a_mark(
+    job_database: Database, mia: User, max_: User
+) -> None:
+    marks = Marks(job_database, mia)
+    key = item_key("p1", (B, A))
+    marks.begin(key, {"reason": "mis"})
+    marks.begin("another", {"reason": ""})
+    marks.begin(key, {"reason": "misread"})
+    assert marks.begun() == {key: {"reason": "misread"}, "another": {"reason": ""}}
+    assert list(marks.begun()) == ["another", key], "the one that was changed last comes last"
+    assert Marks(job_database, max_).begun() == {}
+    marks.add("panel", "p1", (A, B), ranks=(1, 2))
+    assert marks.begun() == {"another": {"reason": ""}}
+
+
+def test_only_ones_own_mark_can_be_taken_back(job_database: Database, mia: User, max_: User) -> None:
+    mark = Marks(job_database, mia).add("panel", "p1", (A, B), ranks=(1, 2))
     with pytest.raises(ForbiddenError, match="somebody else has set"):
         Marks(job_database, max_).remove(mark)
     Marks(job_database, mia).remove(mark)
     Marks(job_database, mia).remove(mark)
-    assert Marks(job_database, mia).of_panel("panel") == []
+    assert Marks(job_database, mia).of_source("panel") == []
 
 
 def test_a_viewer_may_not_label(job_database: Database) -> None:
     viewer = Users(job_database).add("Vic", role="viewer")
-    with pytest.raises(ForbiddenError, match="Vic may not label samples"):
-        Marks(job_database, viewer).add("panel", "p1", A, B, left="a", choice="a")
+    for act in (
+        lambda: Marks(job_database, viewer).add("panel", "p1", (A, B), ranks=(1, 2)),
+        lambda: Marks(job_database, viewer).begin("item", {}),
+    ):
+        with pytest.raises(ForbiddenError, match="Vic may not label samples"):
+            act()
+
+
+def test_a_mark_that_ranks_not_each_answer_once_is_refused(job_database: Database, mia: User) -> None:
+    marks = Marks(job_database, mia)
+    with pytest.raises(DataError, match="two or more different answers"):
+        marks.add("panel", "p1", (A, A), ranks=(1, 2))
+    with pytest.raises(DataError, match="ranks must be one for each of 2 answers"):
+        marks.add("panel", "p1", (A, B), ranks=(1,))
+    with pytest.raises(DataError, match="shown must name each of 2 answers once"):
+        marks.add("panel", "p1", (A, B), ranks=(1, 2), shown=(0, 0))

@@ -16,9 +16,11 @@ from mmrl.jobs.database import Database
 from mmrl.jobs.errors import SchemaError
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.leases import Leases
+from mmrl.jobs.marks import Answer, Marks, item_key
 from mmrl.jobs.schema import HEAD, REVISIONS, schema_status, upgrade_schema
 from mmrl.jobs.settings import JobsSettings
 from mmrl.jobs.tables import metadata
+from mmrl.jobs.users import Users
 
 OLDER = REVISIONS[:-1]
 
@@ -176,6 +178,33 @@ def test_an_upgrade_brings_the_data_sets_of_the_home_into_the_catalogue(empty_ur
         assert [(row.name, row.version, row.num_rows) for row in Catalogue(database).all()] == [
             ("sums", info.version, 1)
         ]
+
+
+def test_preferences_between_two_answers_are_marks_after_the_upgrade(empty_url: str) -> None:
+    answers = [Answer("step-0", 0), Answer("step-9", 0), Answer("step-9", 1)]
+    values = [{"evaluation": each.source, "sample_idx": each.sample_idx} for each in answers]
+    rows = ((0, 1, "b", "a"), (2, 1, "a", "b"), (0, 1, "a", "both_bad"))
+    with Database.open(empty_url, check=False) as database:
+        upgrade_schema(database, to="0002")
+        _write_old_rows(database)
+        with database.transaction() as connection:
+            for number, (one, other, left, choice) in enumerate(rows):
+                row = {"id": str(number), "a": json.dumps(values[one]), "b": json.dumps(values[other])}
+                connection.execute(
+                    sa.text(
+                        "INSERT INTO preferences (id, panel_id, prompt_id, a_sample, b_sample, left_is, choice, "
+                        "reason, user_id, created_at) VALUES (:id, 'panel', 'p', :a, :b, :left, :choice, 'why', 'u', 2)"
+                    ),
+                    row | {"left": left, "choice": choice},
+                )
+        upgrade_schema(database)
+        found = Marks(database, Users(database).add("reader", role="viewer")).of_source("panel")
+    first, second, third = answers
+    assert [(mark.item, mark.answers, mark.shown, mark.choice) for mark in found] == [
+        (item_key("p", (second, third)), (second, third), (1, 0), "a"),
+        (item_key("p", (first, second)), (first, second), (0, 1), "both_bad"),
+    ], "answers in an order of their own; of two marks of one pair the later one"
+    assert {(mark.reason, mark.tags, mark.user_id) for mark in found} == {("why", (), "u")}
 
 
 _OLD_JOB = {

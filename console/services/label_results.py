@@ -1,0 +1,118 @@
+"""What came of people's marks: how far they agree, on which items they do not, and whose answers most prefer."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from console.services.label_items import Item
+from mmrl.evaluation.agreement import Agreement, alpha_with_interval, kappa_with_interval
+from mmrl.evaluation.intervals import wilson
+from mmrl.jobs.marks import Answer, Choice, Mark
+
+Unit = tuple[str, Answer, Answer]
+"""Two answers of an item. A ranking has as many units as pairs of answers; they count as one thing judged."""
+FEW = 20
+"""Below so many things judged by two, their agreement is told with a warning."""
+
+
+@dataclass(frozen=True)
+class AgreementReport:
+    """kappas: Cohen's kappa of each two people on what both judged. alpha: Krippendorff's, of all."""
+
+    kappas: tuple[tuple[str, str, Agreement], ...]
+    alpha: Agreement
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """An item with the marks of those who judged it. num_divided: pairs of its answers that they order differently."""
+
+    item: Item
+    marks: tuple[Mark, ...]
+    num_divided: int
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How one maker's answers fared against all others', by what most people chose. low, high: 95 % interval (Wilson)
+    of the share that was won among those won or lost; None without any."""
+
+    by: str
+    wins: int
+    losses: int
+    ties: int
+    all_bad: int
+    divided: int
+    low: float | None
+    high: float | None
+
+
+def agreement_of(marks: Iterable[Mark]) -> AgreementReport:
+    units = choices_by_unit(marks)
+    by_user: dict[str, dict[Unit, str]] = defaultdict(dict)
+    for unit, choices in units.items():
+        for user, choice in choices.items():
+            by_user[user][unit] = choice
+    kappas = []
+    for one, other in combinations(sorted(by_user), 2):
+        shared = sorted(by_user[one].keys() & by_user[other].keys())
+        if shared:
+            ones, others = ([by_user[user][unit] for unit in shared] for user in (one, other))
+            num = len({item for item, _, _ in shared})
+            kappas.append((one, other, kappa_with_interval(ones, others, num=num)))
+    shared_items = {item for (item, _, _), choices in units.items() if len(choices) > 1}
+    judgements = {str(unit): dict(choices) for unit, choices in units.items()}
+    return AgreementReport(tuple(kappas), alpha_with_interval(judgements, num=len(shared_items)))
+
+
+def choices_by_unit(marks: Iterable[Mark]) -> dict[Unit, dict[str, Choice]]:
+    """Of each two answers, each person's choice."""
+    found: dict[Unit, dict[str, Choice]] = defaultdict(dict)
+    for mark in marks:
+        for one, other, choice in mark.choices():
+            found[mark.item, one, other][mark.user_id] = choice
+    return dict(found)
+
+
+def disagreements(items: Iterable[Item], marks: Iterable[Mark]) -> list[Disagreement]:
+    """Items that two or more judged and not alike, those with most divided pairs first."""
+    marks = list(marks)
+    divided = Counter(unit[0] for unit, choices in choices_by_unit(marks).items() if len(set(choices.values())) > 1)
+    by_item: dict[str, list[Mark]] = defaultdict(list)
+    for mark in marks:
+        by_item[mark.item].append(mark)
+    found = [Disagreement(item, tuple(by_item[item.key]), divided[item.key]) for item in items if divided[item.key] > 0]
+    return sorted(found, key=lambda each: -each.num_divided)
+
+
+def standings(items: Iterable[Item], marks: Iterable[Mark]) -> list[Standing]:
+    """Of each maker of answers, the most preferred first; answers of one maker are not compared with each other."""
+    makers = {candidate.answer: candidate.by for item in items for candidate in item.candidates}
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for (_, one, other), choices in choices_by_unit(marks).items():
+        by = makers.get(one), makers.get(other)
+        if None in by or by[0] == by[1]:
+            continue
+        most = most_chosen(list(choices.values()))
+        for maker, side in zip(by, ("a", "b"), strict=True):
+            counts[str(maker)]["wins" if most == side else "losses" if most in ("a", "b") else most] += 1
+    found = [_standing(by, own) for by, own in counts.items()]
+    return sorted(found, key=lambda each: (each.losses - each.wins, each.by))
+
+
+def most_chosen(choices: Sequence[str]) -> str:
+    """The choice of most people, `divided` where two have as many, `none` without any."""
+    counts = Counter(choices).most_common(2)
+    if not counts:
+        return "none"
+    return "divided" if len(counts) > 1 and counts[0][1] == counts[1][1] else counts[0][0]
+
+
+def _standing(by: str, counts: Mapping[str, int]) -> Standing:
+    wins, losses = counts.get("wins", 0), counts.get("losses", 0)
+    low, high = wilson(wins, wins + losses) if wins + losses else (None, None)
+    ties, all_bad, divided = (counts.get(word, 0) for word in ("tie", "both_bad", "divided"))
+    return Standing(by, wins, losses, ties, all_bad, divided, low, high)

@@ -1,0 +1,67 @@
+"""Agreement, disagreements and standings, against examples worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+from label_builders import item, mark_of, pair
+
+from console.services.label_results import agreement_of, disagreements, standings
+from mmrl.jobs.marks import Choice
+
+
+def test_agreement_of_two_on_four_pairs() -> None:
+    """Both a, both a, both b, then a against b: p_o 3/4, p_e 1/2, kappa 1/2. One pair is judged by one alone."""
+    pairs = [pair(f"p{number}") for number in range(5)]
+    choices: list[tuple[Choice, Choice]] = [("a", "a"), ("a", "a"), ("b", "b"), ("a", "b")]
+    marks = [
+        mark_of(each, choice, user)
+        for each, both in zip(pairs, choices, strict=False)
+        for user, choice in zip(("mia", "max"), both, strict=True)
+    ]
+    found = agreement_of([*marks, mark_of(pairs[4], "both_bad")])
+    ((one, other, kappa),) = found.kappas
+    assert (one, other, kappa.num, kappa.value) == ("max", "mia", 4, pytest.approx(0.5))
+    assert found.alpha.num == 4
+    assert found.alpha.value == pytest.approx(1 - (2 / 8) / (30 / 56))
+    assert (kappa.low or 1) < 0 < 0.5 < (kappa.high or 0), "four pairs tell little"
+
+
+def test_rankings_agree_by_pairs_of_answers_and_count_once_each() -> None:
+    """abc and acb: of three pairs two alike. p_e of (a, a, a) and (a, a, b) is 2/3, so kappa is 0."""
+    group = item("p", "a", "b", "c")
+    found = agreement_of([mark_of(group, (1, 2, 3), "mia"), mark_of(group, (1, 3, 2), "max")])
+    ((_, _, kappa),) = found.kappas
+    assert (kappa.num, kappa.value) == (1, pytest.approx(0.0))
+    assert found.alpha.num == 1
+
+
+def test_disagreements_are_listed_with_the_most_divided_first() -> None:
+    group, alike, divided, alone = item("p", "a", "b", "c"), pair("q"), pair("r"), pair("s")
+    marks = [
+        *(mark_of(group, ranks, user) for ranks, user in (((1, 2, 3), "mia"), ((3, 2, 1), "max"))),
+        *(mark_of(alike, "a", user) for user in ("mia", "max")),
+        *(mark_of(divided, choice, user) for choice, user in (("tie", "mia"), ("a", "max"))),
+        mark_of(alone, "a"),
+    ]
+    found = disagreements([alone, divided, alike, group], marks)  # type: ignore[arg-type]
+    assert [(each.item.prompt.id, each.num_divided, len(each.marks)) for each in found] == [("p", 3, 2), ("r", 1, 2)]
+
+
+def test_standings_count_what_most_chose_and_tell_how_sure_the_share_is() -> None:
+    """run@0 against run@1: 3 won, 1 lost, one tie, one both bad, one divided; Wilson of 3 of 4: 0.30 to 0.95."""
+    choices: list[list[Choice]] = [["a", "a", "b"], ["a"], ["a"], ["b"], ["tie"], ["both_bad"], ["a", "b"]]
+    pairs = [pair(f"p{number}") for number in range(len(choices))]
+    marks = [
+        mark_of(each, choice, str(user))
+        for each, own in zip(pairs, choices, strict=True)
+        for user, choice in enumerate(own)
+    ]
+    first, second = standings(pairs, marks)
+    assert (first.by, first.wins, first.losses, first.ties, first.all_bad, first.divided) == ("run@0", 3, 1, 1, 1, 1)
+    assert (second.by, second.wins, second.losses) == ("run@1", 1, 3)
+    assert (first.low, first.high) == (pytest.approx(0.3006, abs=1e-4), pytest.approx(0.9544, abs=1e-4))
+
+
+def test_answers_of_one_maker_are_not_compared_with_each_other() -> None:
+    group = item("p", "a", "b", by=("run@3", "run@3"))
+    assert standings([group], [mark_of(group, "a")]) == []
