@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-import pyarrow as pa
-
-from mmrl.errors import DataError
-from mmrl.jobs.records import Job, local_path
+from console.services.prompt_history import HistoryPoint, prompt_history, readable
+from mmrl.errors import DataError, NotFoundError
+from mmrl.jobs.records import Job, ShardRow, local_path
+from mmrl.runs.decoding import read_group, read_groups
 from mmrl.runs.reader import RunReader
 from mmrl.runs.records import GroupRecord, ResponseRecord
 from mmrl.types import Message
@@ -93,44 +93,52 @@ class StepGroups:
 
 
 class Responses:
-    """The samples of a run. Raises DataError where its run directory is not on this machine."""
+    """The samples of a run, as far as they were written when this was made.
 
-    def __init__(self, job: Job) -> None:
+    shards: what the index names of it, where larger files stand for many small ones; see `prompt_history`.
+    Raises DataError where its run directory is not on this machine.
+    """
+
+    def __init__(self, job: Job, shards: Sequence[ShardRow] = ()) -> None:
         path = local_path(job.run_dir)
         if path is None:
             raise DataError(f"the samples are at {job.run_dir}, which is not on this machine")
         self._reader = RunReader(path)
+        self._files = self._reader.sample_files()
+        self._shards = tuple(shards)
 
     def steps(self) -> dict[str, list[int]]:
         """Steps whose samples were kept, by split; `train` first."""
-        splits = sorted(self._reader.splits(), key=lambda split: (split != "train", split))
-        return {split: self._reader.steps(split) for split in splits}
+        splits = sorted({split for split, _ in self._files}, key=lambda split: (split != "train", split))
+        return {split: sorted(step for name, step in self._files if name == split) for split in splits}
 
     def groups(self, split: str, step: int, wanted: GroupFilter) -> StepGroups:
         """Without what is per token. Raises NotFoundError for a step that was not kept, DataError for a bad file."""
-        found = self._read(split, step, with_tokens=False)
+        path = self._path(split, step)
+        with readable(path):
+            found = read_groups(path, with_tokens=False)
         names = dict.fromkeys(part.name for group in found for each in group.responses for part in each.parts)
         return StepGroups(split, step, len(found), tuple(group for group in found if wanted.fits(group)), tuple(names))
 
     def group(self, split: str, step: int, group_id: int) -> GroupRecord | None:
         """With what is per token; None where the step has no such group."""
-        groups = self._read(split, step, with_tokens=True)
-        return next((group for group in groups if group.group_id == group_id), None)
+        path = self._path(split, step)
+        with readable(path):
+            return read_group(path, group_id)
 
-    def history(self, split: str, prompt_id: str, steps: Sequence[int]) -> list[GroupRecord]:
-        """One prompt at each of the steps that had it."""
-        found = (self._read(split, step, with_tokens=False) for step in steps)
-        return [group for groups in found for group in groups if group.prompt_id == prompt_id]
+    def history(self, split: str, prompt_id: str) -> list[HistoryPoint]:
+        """One prompt at each of the steps that had it, in figures."""
+        own = {step: path for (name, step), path in self._files.items() if name == split}
+        return prompt_history(own, [shard for shard in self._shards if shard.split == split], prompt_id)
 
     def image(self, sha256: str) -> Path | None:
         return self._reader.image(sha256)
 
-    def _read(self, split: str, step: int, *, with_tokens: bool) -> list[GroupRecord]:
-        try:
-            return self._reader.sample_groups(step, split, with_tokens=with_tokens)
-        except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
-            told = " ".join(str(error).split())[:200]
-            raise DataError(f"the samples of {split} at step {step} cannot be read: {told}") from error
+    def _path(self, split: str, step: int) -> Path:
+        path = self._files.get((split, step))
+        if path is None:
+            raise NotFoundError(f"no {split} samples of step {step} were kept")
+        return path
 
 
 def value_of(response: ResponseRecord, part: str) -> float | None:

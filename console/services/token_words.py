@@ -21,7 +21,7 @@ QUANTITIES = {
     "ratio": "The trainer's probability of the token over the sampler's; 1 where both agree.",
     "kl": "log p − log p_ref: how much likelier the token is than under the reference, in nats.",
 }
-_FULL_SHADE = {"logprob": 5.0, "entropy": 3.0, "ratio": 0.5, "kl": 2.0}
+FULL_SHADE = {"logprob": 5.0, "entropy": 3.0, "ratio": 0.5, "kl": 2.0}
 """The value, without its sign and for the ratio its logarithm, at which a token has the darkest shade."""
 
 
@@ -41,9 +41,11 @@ def quantities_of(response: ResponseRecord) -> list[str]:
     return [name for name in QUANTITIES if _values(response, name) is not None]
 
 
-def cells(response: ResponseRecord, quantity: str, tokenizer: Any | None) -> list[TokenCell]:
-    """One a token; without a tokenizer the tokens' numbers stand for their texts."""
-    ids = response.token_ids or ()
+def cells(
+    response: ResponseRecord, quantity: str, tokenizer: Any | None, *, limit: int | None = None
+) -> list[TokenCell]:
+    """One a token, of the first `limit`; without a tokenizer the tokens' numbers stand for their texts."""
+    ids = (response.token_ids or ())[:limit]
     values = _values(response, quantity) or (None,) * len(ids)
     mask = response.response_mask or (1,) * len(ids)
     return [
@@ -54,14 +56,14 @@ def cells(response: ResponseRecord, quantity: str, tokenizer: Any | None) -> lis
 
 def tokenizer_of(job: Job) -> Any | None:
     """That of the run's last checkpoint, else of its model where that is a folder; None where neither has one."""
-    for folder in _folders(job):
+    for folder in model_folders(job):
         file = folder / "tokenizer.json"
         if file.is_file():
             return _load(str(file), file.stat().st_mtime_ns)
     return None
 
 
-def _folders(job: Job) -> list[Path]:
+def model_folders(job: Job) -> list[Path]:
     run_dir = local_path(job.run_dir)
     checkpoints = [] if run_dir is None else sorted((run_dir / "checkpoints").glob("step-*/model"), reverse=True)
     path = (job.config.get("model") or {}).get("path")
@@ -110,4 +112,4 @@ def _shade(value: float | None, quantity: str) -> float:
     if value is None or not math.isfinite(value):
         return 0.0
     size = abs(math.log(max(value, 1e-30))) if quantity == "ratio" else abs(value)
-    return min(1.0, size / _FULL_SHADE[quantity])
+    return min(1.0, size / FULL_SHADE[quantity])

@@ -34,6 +34,15 @@ def thumbnail(image: ImageRef, *, side: int = 256, store: ImageStore | None = No
     return path
 
 
+def thumbnail_of(path: Path, sha256: str, *, side: int = 256, root: Path | None = None) -> Path:
+    """The same of an image that lies somewhere else, such as in a run directory. Raises OSError where it does not."""
+    target = (root if root is not None else home() / "thumbnails") / str(side) / sha256[:2] / f"{sha256}.jpg"
+    if not target.is_file():
+        with Image.open(path, formats=("PNG", "JPEG")) as image:
+            write_bytes(target, _shrunk(image.convert("RGB"), side))
+    return target
+
+
 def _shrunk(image: Image.Image, side: int) -> bytes:
     image.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()

@@ -32,6 +32,12 @@ def read_groups(path: Path, *, with_tokens: bool) -> list[GroupRecord]:
     return [_group(list(members)) for _, members in groupby(rows, key=lambda row: row["group_id"])]
 
 
+def read_group(path: Path, group_id: int) -> GroupRecord | None:
+    """One group of a shard with all that is known of it, read from its own row groups only; None where it has none."""
+    rows = read_shard(path, group_id=group_id)
+    return _group(rows) if rows else None
+
+
 def read_summary(path: Path) -> StepSummary:
     """Figures of a shard, from its small columns only."""
     rows = read_shard(path, columns=_SUMMARY_COLUMNS)

@@ -68,27 +68,38 @@ class RunReader:
 
     def splits(self) -> list[str]:
         """The splits that samples were kept of, sorted."""
-        return sorted({split for split, _ in self._shards()})
+        return sorted({split for split, _ in self.sample_files()})
 
     def steps(self, split: str) -> list[int]:
         """The steps whose samples were kept, ascending."""
-        return sorted(step for name, step in self._shards() if name == split)
+        return sorted(step for name, step in self.sample_files() if name == split)
 
     def find_samples(self, step: int | None, split: str | None) -> tuple[int, str]:
         """Step and split that are meant where one is left open: the last step, and `train` before any other split.
 
         Raises NotFoundError where nothing fits.
         """
-        fitting = [(at, name) for name, at in self._shards() if step in (None, at) and split in (None, name)]
+        fitting = [(at, name) for name, at in self.sample_files() if step in (None, at) and split in (None, name)]
         if not fitting:
             raise NotFoundError(self._no_samples(step, split))
         return max(fitting, key=lambda entry: (entry[0], entry[1] == "train", entry[1]))
+
+    def sample_files(self) -> dict[tuple[str, int], Path]:
+        """Split and step -> the shard of its samples that survived, that of the last attempt which wrote one."""
+        shards = {}
+        for span in self._spans():
+            folder = layout.attempt_dir(self.run_dir, span.attempt) / "samples"
+            for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+                key = layout.parse_shard_name(path.name)
+                if key is not None and key[1] <= span.last_step:
+                    shards[key] = path
+        return shards
 
     def sample_groups(self, step: int, split: str, *, with_tokens: bool = True) -> list[GroupRecord]:
         """The groups of one step in their order. Raises NotFoundError that names the steps there are."""
         from mmrl.runs.decoding import read_groups
 
-        path = self._shards().get((split, step))
+        path = self.sample_files().get((split, step))
         if path is None:
             raise NotFoundError(self._no_samples(step, split))
         return read_groups(path, with_tokens=with_tokens)
@@ -97,7 +108,7 @@ class RunReader:
         """The samples of each step in figures, by split and step."""
         from mmrl.runs.decoding import read_summary
 
-        shards = sorted(self._shards().items())
+        shards = sorted(self.sample_files().items())
         return [read_summary(path) for (name, _), path in shards if split is None or name == split]
 
     def image(self, sha256: str) -> Path | None:
@@ -143,20 +154,9 @@ class RunReader:
             spans.append(_Span(attempt, _begin(self._events_of(attempt), rows), rows))
         return [span.until(later.begin for later in spans[index + 1 :]) for index, span in enumerate(spans)]
 
-    def _shards(self) -> dict[tuple[str, int], Path]:
-        """Split and step -> the surviving shard, that of the last attempt which wrote one."""
-        shards = {}
-        for span in self._spans():
-            folder = layout.attempt_dir(self.run_dir, span.attempt) / "samples"
-            for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-                key = layout.parse_shard_name(path.name)
-                if key is not None and key[1] <= span.last_step:
-                    shards[key] = path
-        return shards
-
     def _no_samples(self, step: int | None, split: str | None) -> str:
         """What was asked for in vain and what there is near it."""
-        shards = self._shards()
+        shards = self.sample_files()
         asked = f"no {split} samples" if split is not None else "no samples"
         asked += f" of step {step}" if step is not None else ""
         if not shards:

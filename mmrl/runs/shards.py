@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mmrl.data.serialise import messages_to_json
@@ -129,13 +130,33 @@ def encode_shard(
     return sink.getvalue()
 
 
-def read_shard(path: Path, *, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The rows of a shard; a column that an older shard lacks is None."""
+def read_shard(
+    path: Path, *, columns: Sequence[str] | None = None, group_id: int | None = None
+) -> list[dict[str, Any]]:
+    """The rows of a shard, or those of one group of it; a column that an older shard lacks is None."""
     wanted = [name for name in SCHEMA.names if columns is None or name in columns]
     with pq.ParquetFile(path) as file:
         present = set(file.schema_arrow.names)
-        rows = file.read(columns=[name for name in wanted if name in present]).to_pylist()
+        kept = [name for name in wanted if name in present]
+        if group_id is None:
+            rows = file.read(columns=kept).to_pylist()
+        else:
+            table = file.read_row_groups(_row_groups_of(file, group_id), columns=kept)
+            rows = table.filter(pc.field("group_id") == group_id).to_pylist()
     return [{name: row.get(name) for name in wanted} for row in rows]
+
+
+def _row_groups_of(file: pq.ParquetFile, group_id: int) -> list[int]:
+    """Those that may hold rows of the group, by their statistics: a step with many responses has many row groups."""
+    column = next(
+        number for number in range(file.metadata.num_columns) if file.schema.column(number).path == "group_id"
+    )
+    found = []
+    for number in range(file.num_row_groups):
+        statistics_of = file.metadata.row_group(number).column(column).statistics
+        if statistics_of is None or not statistics_of.has_min_max or statistics_of.min <= group_id <= statistics_of.max:
+            found.append(number)
+    return found
 
 
 def _group_columns(group: ScoredGroup, *, reason: str | None) -> dict[str, Any]:

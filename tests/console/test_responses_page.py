@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from homes import KINDS, NASTY, Home
 
-from console.components.response_cards import _map, _parts
+from console.components.response_cards import tokens_html
+from console.components.reward_why import parts_html
 from console.services.token_words import TokenCell
 from mmrl.types import RewardPart
 
@@ -64,11 +67,55 @@ def test_an_address_that_means_nothing_shows_the_last_step(shared_home: Homes, r
 
 def test_x06_text_of_models_and_rewards_is_inert_in_every_view() -> None:
     """Also a token that is half of a tag, and letters that turn the line around."""
-    shaded = _map([TokenCell(NASTY, -1.0, 0.2, True), TokenCell("\u202e\x1b[2J\n", None, 0.0, False)])
-    listed = _parts([RewardPart(NASTY, 0.5, 1.0, extracted=NASTY, explanation=NASTY, error=NASTY)])
+    shaded = tokens_html([TokenCell(NASTY, -1.0, 0.2, True), TokenCell("\u202e\x1b[2J\n", None, 0.0, False)])
+    listed = parts_html([RewardPart(NASTY, 0.5, 1.0, extracted=NASTY, explanation=NASTY, error=NASTY)])
     for shown in (shaded, listed):
         assert "<img" not in shown
         assert "&lt;img src=x onerror=alert(1)&gt;" in shown
     assert "\u202e" not in shaded
     assert "\x1b" not in shaded
     assert "not computed" in shaded
+
+
+def test_a_gallery_leads_to_a_group_and_a_prompt_is_followed_over_all_steps(
+    shared_home: Homes, run_page: RunPage
+) -> None:
+    home = shared_home("small")
+    test = run_page("responses", home, run=home.jobs["running"], view="gallery", step="60")
+    assert not test.exception
+    assert "Which colour is shape 1?" in _texts(test).replace("\\", "")
+    test.button(key="open-1").click().run()
+    assert "view" not in test.query_params
+    assert test.selectbox(key="responses-group").value == 1
+    test.button_group(key="responses-view").set_value("steps").run()
+    assert not test.exception
+    shown = [each.value for each in test.markdown if each.value.startswith("**Step")]
+    assert shown == [f"**Step {step}**" for step in (60, 50, 40, 30, 20, 10)]
+    test.button(key="open-step-10").click().run()
+    assert (test.query_params["step"], test.select_slider(key="responses-step").value) == ("10", 10)
+
+
+def test_why_a_response_got_its_reward_stands_beside_it(shared_home: Homes, run_page: RunPage) -> None:
+    home = shared_home("small")
+    shown = _texts(run_page("responses", home, run=home.jobs["running"], step="30", group="1")).replace("\\", "")
+    assert "Reward: **1 × 1 + 1 × 0.2000 = 1.200**" in shown
+    assert "Advantage: **1.200 − 0.4500 = +0.7500** Reward less the group's mean." in shown
+    assert "The group's rewards: mean 0.4500, standard deviation 0.5000, of 4 rewards." in shown
+    assert "Not computed here: entropy, ratio, kl." in shown
+
+
+def test_a_long_text_is_cut_and_shown_whole_when_asked_for(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("small")
+    for file in home.path.rglob("train-000060.parquet"):
+        table = pq.read_table(file)
+        texts = pa.array(["long word " * 100_000, NASTY, "\u202e\x1b[2J", "שלום, עולם"] * 2)
+        pq.write_table(table.set_column(table.schema.get_field_index("response"), "response", texts), file)
+    test = run_page("responses", home, run=home.jobs["running"], step="60", group="0")
+    shown = [text.value for text in test.text]
+    assert max(map(len, shown)) < 6_100
+    assert NASTY in shown
+    assert "\\u202e\\x1b[2J" in shown
+    assert "שלום, עולם" in shown
+    (whole,) = [button for button in test.button if "1,000,000 characters" in button.label]
+    whole.click().run()
+    assert any(len(code.value) >= 1_000_000 - 1 for code in test.code)

@@ -1,0 +1,58 @@
+"""The filter of the page Responses, all of it in the address, and the callbacks that put it there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from console.components.address import change
+from console.components.changes import changed
+from console.services.responses import ONLY, GroupFilter
+
+_FORGET = ("split", "step", "find", "only", "part")
+
+
+def show_filter(wanted: GroupFilter, parts: Sequence[str]) -> None:
+    """parts: the rewards that a range may be asked of, `total` among them."""
+    for name in ("find", "only", "part"):
+        st.session_state[f"responses-{name}"] = getattr(wanted, name) or ("" if name == "find" else None)
+    for name in ("low", "high"):
+        st.session_state[f"responses-{name}"] = getattr(wanted, name)
+    if wanted.part not in parts:
+        st.session_state["responses-part"] = None
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="responses-filter"):
+        placeholder = "text of prompt or response"
+        st.text_input("Search", key="responses-find", placeholder=placeholder, width=260, on_change=take("find"))
+        st.selectbox(
+            "Groups",
+            list(ONLY),
+            format_func=lambda word: ONLY[word],
+            key="responses-only",
+            placeholder="any",
+            width=230,
+            on_change=take("only"),
+        )
+        st.selectbox("Reward", parts, key="responses-part", placeholder="any", width=160, on_change=take("part"))
+        if wanted.part is not None:
+            st.number_input("from", key="responses-low", value=None, width=120, on_change=take("low"))
+            st.number_input("to", key="responses-high", value=None, width=120, on_change=take("high"))
+        if wanted.address():
+            st.button("Clear", key="responses-clear", on_click=clear_filter, help="Shows every group again.")
+
+
+def clear_filter() -> None:
+    change(group=None, page=None, **dict.fromkeys(GroupFilter.NAMES))
+
+
+def take(name: str) -> Callable[[], None]:
+    """What a widget was set to goes into the address, and what it makes meaningless out of it."""
+
+    def store(value: object) -> None:
+        change(**{name: None if value in (None, "") else str(value)})
+        if name in _FORGET:
+            change(group=None, page=None)
+        if name == "split":
+            change(step=None)
+
+    return changed(f"responses-{name}", store)
