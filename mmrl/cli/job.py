@@ -87,13 +87,15 @@ BackendOption = Annotated[
 
 @contextmanager
 def open_jobs() -> Iterator[Jobs]:
-    """The database that MMRL_DATABASE_URL or MMRL_HOME names, for whom the command acts."""
+    """The database that MMRL_DATABASE_URL or MMRL_HOME names, for whom the command acts. What is lost is told so."""
     from mmrl.cli.acting import token_user
     from mmrl.jobs.database import Database
     from mmrl.jobs.jobs import Jobs
+    from mmrl.jobs.sweeping import sweep
 
     database = Database.open()
     try:
+        sweep(database)
         yield Jobs(database, actor=token_user(database))
     finally:
         database.close()
@@ -298,7 +300,8 @@ def wait(
     from mmrl.cli.job_text import job_row, state_text, steps_text
 
     def tell(found: Job) -> None:
-        note(f"{found.name} {found.short_id}: {state_text(found)}, step {steps_text(found)}")
+        why = f"; {jobs.why_pending(found).message}" if found.state == "lost" else ""
+        note(f"{found.name} {found.short_id}: {state_text(found)}, step {steps_text(found)}{why}")
 
     with open_jobs() as jobs:
         ids = [jobs.get(each).id for each in job]

@@ -11,6 +11,7 @@ from mmrl.errors import EXIT_OK, EXIT_RUN_CANCELLED, EXIT_RUN_FAILED, MmrlError,
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job
 from mmrl.jobs.states import JobState
+from mmrl.jobs.sweeping import sweep
 from mmrl.runs.logs import LogSource, start_of_last_lines
 from mmrl.runs.run_logs import RunLogs
 
@@ -41,6 +42,7 @@ def wait_for(
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     seen: dict[str, JobState] = {}
     while True:
+        sweep(jobs.database)
         found = [jobs.get(job_id) for job_id in ids]
         for job in found:
             if seen.get(job.id) != job.state:
@@ -133,6 +135,7 @@ class Follower:
         """Until the job has ended, or `until` says so. Returns it as it stands then. May be called again."""
         while True:
             is_over = until()
+            sweep(self._jobs.database)
             job = self._jobs.get(self._job_id)
             self._print_new(job)
             if job.is_terminal or is_over:

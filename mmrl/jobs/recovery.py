@@ -16,6 +16,7 @@ from mmrl.jobs.records import Attempt, Job, Lease
 from mmrl.jobs.retry import Failure, retry_delay
 from mmrl.jobs.rows import ATTEMPT_COLUMNS, JOB_COLUMNS, read_jobs, to_attempt
 from mmrl.jobs.states import HELD, Desired, JobState
+from mmrl.jobs.sweeping import lose_expired
 from mmrl.jobs.transitions import Guard, change_state, lock_job
 from mmrl.runs.inert import inert
 
@@ -45,13 +46,7 @@ class Recovery(RunIndex):
         with self.database.transaction(durable=False) as connection:
             if not self._is_due(connection, "reap", self.database.settings.lease_s / 4):
                 return []
-            expired = sa.select(table.c.id).where(table.c.state.in_(_HELD), table.c.lease_expires_at < NOW)
-            ids = list(connection.execute(expired.order_by(table.c.id).with_for_update(skip_locked=True)).scalars())
-            lost = [
-                job_id
-                for job_id in ids
-                if change_state(connection, job_id, JobState.LOST, cause="lease_expired", actor=self._actor)
-            ]
+            lost = lose_expired(connection, actor=self._actor)
             rows = connection.execute(sa.select(*JOB_COLUMNS).where(table.c.id.in_(lost)).order_by(table.c.id))
             return read_jobs(connection, rows)
 
