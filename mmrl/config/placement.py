@@ -62,6 +62,18 @@ class PlacementConfig(ConfigModel):
     object_store_mb: int | None = Field(None, ge=80)
     """Shared memory for data between processes of a Ray started for the run, in MiB; null takes 30 % of the memory."""
 
+    weight_transfer: Literal["auto", "object_store", "broadcast"] = "auto"
+    """How new weights reach a rollout engine in another pool than the actor's: broadcast is one group over both pools,
+    NCCL from GPU to GPU and gloo between CPUs; object_store goes through Ray's shared memory. auto broadcasts where
+    every worker of both pools has a GPU of its own."""
+
+    @property
+    def broadcasts_weights(self) -> bool:
+        """Only where actor and rollout are in two pools."""
+        pools = [self.pools[self.pool_of(role)] for role in ("actor", "rollout")]
+        own_gpu = all(pool.gpus_per_worker >= 1 for pool in pools)
+        return self.weight_transfer == "broadcast" or (self.weight_transfer == "auto" and own_gpu)
+
     def pool_of(self, role: RoleName) -> str:
         """The pool in which a role lives."""
         return self.roles.get(role) or self.roles.get("actor") or next(iter(self.pools))
@@ -79,7 +91,25 @@ class PlacementConfig(ConfigModel):
         for role, pool in self.roles.items():
             check_pool(pool, self.pools, key=f"roles.{role}")
         self._check_executor()
+        self._check_weight_transfer()
         return self
+
+    def _check_weight_transfer(self) -> None:
+        if self.weight_transfer == "auto":
+            return
+        actor, rollout = self.pool_of("actor"), self.pool_of("rollout")
+        if actor == rollout:
+            raise ValueError(
+                f"weight_transfer: '{self.weight_transfer}' is a way between two pools, and actor and rollout are both "
+                f"in pool '{actor}', where weights are handed over within each process; leave it out, or set "
+                "roles.rollout to a pool of its own"
+            )
+        shared = [name for name in (actor, rollout) if 0 < self.pools[name].gpus_per_worker < 1]
+        if self.weight_transfer == "broadcast" and shared:
+            raise ValueError(
+                f"weight_transfer: NCCL cannot broadcast to workers that share a GPU, as in pool '{shared[0]}' "
+                f"(gpus_per_worker {self.pools[shared[0]].gpus_per_worker:g}); set object_store, or 1 GPU a worker"
+            )
 
     def _check_executor(self) -> None:
         if self.executor == "ray":

@@ -72,7 +72,9 @@ class ClusterSource:
         groups = {pool: self._group(pool, frozenset(own), needs, room) for pool, own in roles.items()}
         actor, sampling = groups[placement.pool_of("actor")], groups[placement.pool_of("rollout")]
         rollout = RemoteRollout(sampling, tensor_parallel=config.rollout.tensor_parallel, policy_version=self._version)
-        sync = Sync(actor, sampling, rollout, dtype=_travelling_dtype(config))
+        sync = Sync(
+            actor, sampling, rollout, dtype=_travelling_dtype(config), by_broadcast=placement.broadcasts_weights
+        )
         if self._point is not None and config.model.lora is not None:
             sync(self._version)
         return Engines(
@@ -121,22 +123,30 @@ class ClusterSource:
 
 class Sync:
     """Brings the weights of `actor` to the rollout engine in its own processes, or to that of `sampling` in another
-    pool. dtype: of the weights on their way there."""
+    pool. dtype: of the weights on their way there. by_broadcast: how they go."""
 
     def __init__(
-        self, actor: WorkerGroup, sampling: WorkerGroup, rollout: RemoteRollout, *, dtype: torch.dtype
+        self,
+        actor: WorkerGroup,
+        sampling: WorkerGroup,
+        rollout: RemoteRollout,
+        *,
+        dtype: torch.dtype,
+        by_broadcast: bool = False,
     ) -> None:
         self._actor = actor
         self._sampling = sampling
         self._rollout = rollout
         self._dtype = dtype
+        self._by_broadcast = by_broadcast
 
     def __call__(self, version: int) -> None:
         if self._sampling is self._actor:
             self._actor.sync_weights(version)
         else:
             receiving = self._sampling.start("receive_weights", version)
-            self._actor.send_weights(WeightStream(self._sampling.remote(), self._dtype), version)
+            stream = WeightStream(self._sampling.remote(), self._dtype, self._by_broadcast)
+            self._actor.send_weights(stream, version)
             receiving.result()
         self._rollout.policy_version = version
 

@@ -1,19 +1,21 @@
 """Weights on their way from the ranks that train to rollout engines in another pool.
 
-The first rank gathers tensors into chunks of a bounded size and puts each once into the object store; every rollout
-worker takes it from there while it updates its engine. Nobody holds more than a few chunks at a time.
+The first rank gathers tensors into chunks of a bounded size. It puts each once into the object store, from where every
+rollout worker takes it while it updates its engine; or it announces the chunk there and broadcasts it (`weight_wire`).
+Nobody holds more than a few chunks at a time.
 """
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mmrl.cluster.policy.weight_wire import Announcement, WireSender, WireTaker
 from mmrl.engines.base import NamedWeights
 from mmrl.errors import RunFailedError
 
@@ -26,11 +28,12 @@ MAX_WAITING = 2
 
 @dataclass(frozen=True)
 class Chunk:
-    """One version's weights number `index`, by checkpoint name. is_last: no more come."""
+    """One version's weights number `index`, by checkpoint name, or word of those that come by broadcast. is_last: no
+    more come."""
 
     version: int
     index: int
-    weights: tuple[tuple[str, Tensor], ...]
+    weights: tuple[tuple[str, Tensor], ...] | Announcement
     is_last: bool
 
 
@@ -38,31 +41,33 @@ class Chunk:
 class WeightStream:
     """workers: a handle of the rollout group, which any process may call.
 
-    dtype: of the tensors that travel; that of the engine, which would round them anyway.
+    dtype: of the tensors that travel; that of the engine, which would round them anyway. by_broadcast: rather than
+    through the object store.
     """
 
     workers: Any
     dtype: torch.dtype
+    by_broadcast: bool = False
     chunk_bytes: int = CHUNK_BYTES
 
-    def send(self, weights: NamedWeights, version: int, *, is_sender: bool) -> None:
-        """Every rank calls it, since each tensor is gathered by all; only the sender keeps and sends."""
-        if not is_sender:
-            for _ in weights:
-                pass
-            return
-        for index, (part, is_last) in enumerate(self._chunks(weights)):
-            chunk = Chunk(version, index, part, is_last)
-            self.workers.call("deliver", self.workers.put(chunk))
+    def send(self, weights: NamedWeights, version: int, *, wire: WireSender | None = None) -> None:
+        """Only the sender calls it, while the other ranks go through `weights`, since each tensor is gathered by all.
+        wire: for a stream by broadcast."""
+        for index, (part, is_last) in enumerate(self._chunks(weights, on_cpu=wire is None)):
+            what = part if wire is None else wire.announce(part, self.dtype)
+            self.workers.call("deliver", self.workers.put(Chunk(version, index, what, is_last)))
+            if wire is not None:
+                wire.send(part, self.dtype)
 
-    def _chunks(self, weights: NamedWeights) -> Iterator[tuple[tuple[tuple[str, Tensor], ...], bool]]:
+    def _chunks(self, weights: NamedWeights, *, on_cpu: bool) -> Iterator[tuple[tuple[tuple[str, Tensor], ...], bool]]:
         part: list[tuple[str, Tensor]] = []
         num_bytes = 0
         for name, weight in weights:
             if num_bytes >= self.chunk_bytes:
                 yield tuple(part), False
                 part, num_bytes = [], 0
-            part.append((name, weight.detach().to("cpu", self.dtype, copy=True)))
+            weight = weight.detach()
+            part.append((name, weight.to("cpu", self.dtype, copy=True) if on_cpu else weight.to(self.dtype)))
             num_bytes += part[-1][1].nbytes
         yield tuple(part), True
 
@@ -70,9 +75,11 @@ class WeightStream:
 class Mailbox:
     """Where a rollout worker takes the chunks of a version from while another thread puts them in."""
 
-    def __init__(self, *, timeout_s: float) -> None:
+    def __init__(self, *, timeout_s: float, wire: WireTaker | None = None) -> None:
+        """wire: by which announced weights come."""
         self._chunks: queue.Queue[Chunk] = queue.Queue(MAX_WAITING)
         self._timeout_s = timeout_s
+        self._wire = wire
 
     def put(self, chunk: Chunk) -> None:
         """Waits while the worker is behind."""
@@ -98,5 +105,15 @@ class Mailbox:
                     f"weight sync: part {chunk.index} of version {chunk.version} came in place of part {index} of "
                     f"version {version}"
                 )
-            yield from chunk.weights
+            yield from self._tensors(chunk.weights)
             index, is_last = index + 1, chunk.is_last
+
+    def _tensors(self, weights: tuple[tuple[str, Tensor], ...] | Announcement) -> Sequence[tuple[str, Tensor]]:
+        if not isinstance(weights, Announcement):
+            return weights
+        assert self._wire is not None, "weights are announced to a worker that takes part in no broadcast"
+        return self._wire.take(weights)
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()

@@ -21,6 +21,7 @@ from mmrl.cluster.dispatch import dispatch
 from mmrl.cluster.policy.roles import PolicyJob, build_roles
 from mmrl.cluster.policy.shares import PER_WORKER
 from mmrl.cluster.policy.weight_stream import Chunk, Mailbox, WeightStream
+from mmrl.cluster.policy.weight_wire import WireSender, WireTaker
 from mmrl.engines.actor import HfActor
 from mmrl.engines.base import Objective, RolloutEngine, RolloutStats, SamplingParams
 from mmrl.engines.critic import HfCritic
@@ -51,7 +52,9 @@ class PolicyWorker:
 
     def __init__(self, context: WorkerContext, job: PolicyJob) -> None:
         self._roles = build_roles(context, job)
-        self._mailbox = Mailbox(timeout_s=job.config.placement.deadline_s)
+        self._timeout_s, ranks = job.config.placement.deadline_s, self._roles.ranks
+        self._mailbox = Mailbox(timeout_s=self._timeout_s, wire=WireTaker(ranks.rank + 1, ranks.device))
+        self._wire: WireSender | None = None
 
     @dispatch("rank_zero")
     def peak_flops_per_s(self) -> float:
@@ -118,7 +121,14 @@ class PolicyWorker:
     @dispatch("broadcast")
     def send_weights(self, stream: WeightStream, version: int) -> None:
         """The same to the rollout engine of another pool. All ranks gather a tensor at a time; the first one sends."""
-        stream.send(self._actor.weights(), version, is_sender=self._roles.ranks.rank == 0)
+        ranks, weights = self._roles.ranks, self._actor.weights()
+        if ranks.rank > 0:
+            for _ in weights:
+                pass
+            return
+        if stream.by_broadcast and self._wire is None:
+            self._wire = WireSender(stream.workers.num_workers, ranks.device, timeout_s=self._timeout_s)
+        stream.send(weights, version, wire=self._wire)
 
     @dispatch("broadcast")
     def receive_weights(self, version: int) -> None:
@@ -144,6 +154,9 @@ class PolicyWorker:
 
     def close(self) -> None:
         """The engine before the processes: it has groups of its own."""
+        self._mailbox.close()
+        if self._wire is not None:
+            self._wire.close()
         if self._roles.rollout is not None:
             self._roles.rollout.close()
 
