@@ -70,7 +70,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [pytest.param("arithmetic", marks=pytest.mark.slow), "digit-pairs"])
 def test_reward_rises_and_does_not_when_advantages_are_shuffled(home: Path, name: str) -> None:
     task = TASKS[name]
     task.make()
