@@ -13,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "add-an-algorithm.md").read_text(encoding="utf-8")
-HELPERS = ("algorithms_oracle.py", "algorithms_checks.py", "test_algorithms_config.py")
+TESTS = ROOT / "tests" / "unit"
+OF_ALL = ("config", "defaults", "docs", "outcome", "pairs", "ppo", "settings", "sppo")
+"""Tests that find an algorithm by its registry line, and those that they take parts of."""
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +31,15 @@ def copy(steps: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Pat
     copy = tmp_path_factory.mktemp("copy")
     shutil.copytree(ROOT / "mmrl", copy / "mmrl", ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "tests" / "unit").mkdir(parents=True)
-    for name in HELPERS:
-        shutil.copy(ROOT / "tests" / "unit" / name, copy / "tests" / "unit" / name)
+    (copy / "docs").mkdir()
+    for name in (
+        *(f"test_algorithms_{name}" for name in OF_ALL),
+        *(path.stem for path in TESTS.glob("algorithms_*.py")),
+    ):
+        shutil.copy(TESTS / f"{name}.py", copy / "tests" / "unit")
+    shutil.copytree(TESTS / "recorded", copy / "tests" / "unit" / "recorded")
+    for page in (ROOT / "docs").glob("algorithm*.md"):
+        shutil.copy(page, copy / "docs")
     insert(copy / "mmrl/config/algorithm.py", "AlgorithmConfig = Annotated[", steps, ", before AlgorithmConfig", "\n\n")
     insert(copy / "mmrl/config/algorithm.py", "    | OpoConfig\n", steps, ", in AlgorithmConfig")
     insert(copy / "mmrl/algorithms/registry.py", '    "opo": ', steps, ", in ALGORITHMS")
@@ -57,10 +66,28 @@ def test_the_page_names_six_places_of_four_files(steps: dict[str, str]) -> None:
     assert len(steps) == 6
 
 
-def test_the_new_algorithm_passes_its_test_and_those_of_every_config(copy: Path) -> None:
-    chosen = ["-k", "median_baseline or tags or built or every_field"]
+def test_the_new_algorithm_passes_its_test_and_all_that_find_it_by_its_registry_line(copy: Path) -> None:
+    """Nothing else is touched for it: pairs of parts, settings, the manual and its own test take it as it is."""
+    chosen = ["-k", "median_baseline or tags or built or every_field or every_pair or left_out or section"]
     done = run_python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, "tests/unit")
     assert done.returncode == 0, done.stdout + done.stderr
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 20, "its cases among the pairs"
+
+
+def test_an_algorithm_without_a_plain_version_fails_the_tests_of_pairs(copy: Path) -> None:
+    own = copy / "tests" / "unit" / "test_algorithms_median_baseline.py"
+    text = own.read_text()
+    own.write_text(text.replace("def plain_advantages(", "def another_name("))
+    try:
+        chosen = ["-k", "plain_version_to and median_baseline"]
+        pairs = "tests/unit/test_algorithms_pairs.py"
+        done = run_python(copy, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, pairs)
+    finally:
+        own.write_text(text)
+    assert done.returncode == 1
+    assert "plain_advantages" in done.stdout
 
 
 def test_the_new_algorithm_goes_with_the_parts_of_others(copy: Path) -> None:

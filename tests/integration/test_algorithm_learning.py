@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from learning import warm_model
-from learning_checks import CHECKS, Learning, assert_learned, check_learning, page
+from learning_checks import CHECKS, SETTINGS, Learning, assert_learned, check_learning, page
 
 from mmrl.algorithms import ALGORITHMS
 
@@ -43,9 +44,10 @@ def test_every_check_is_of_an_algorithm_that_there_is() -> None:
     assert CHECKS.keys() == ALGORITHMS.keys()
 
 
-def test_the_page_has_a_row_of_every_algorithm() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert [name for name in CHECKS if f"| `{name}` |" not in text] == []
+def test_the_page_has_a_row_of_every_check() -> None:
+    """One that is new in the registry has no settings yet and gets its row from the next `make test-all`."""
+    rows = re.findall(r"^\| `(\w+)`", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert SETTINGS.keys() <= set(rows) <= ALGORITHMS.keys()
 
 
 @pytest.mark.parametrize("name", IN_CI)

@@ -101,7 +101,15 @@ def test_t13_a_run_whose_responses_are_all_cut_and_masked_skips_its_step_and_kee
 
 
 def test_a_user_function_gives_the_advantages_of_a_run(home: Path, model: Path) -> None:
-    (home / "mine.py").write_text("def advantages(group):\n    return group.returns * 0 + 7.0\n")
-    result = run(config(home, model, {"type": "grpo", "advantage": {"path": str(home / "mine.py")}}), home / "mine")
-    group, *_ = RunReader(result.run_dir).sample_groups(1, "train")
-    assert {response.advantage for response in group.responses} <= {7.0, None}
+    (home / "mine.py").write_text(
+        "def advantages(group, level):\n    return group.lengths * 0 + group.returns + level\n"
+    )
+    mine = {"path": str(home / "mine.py"), "arguments": {"level": 7.0}}
+    result = run(config(home, model, {"type": "grpo", "advantage": mine}), home / "mine")
+    groups = [group for step in (1, 2) for group in RunReader(result.run_dir).sample_groups(step, "train")]
+    responses = [response for group in groups for response in group.responses]
+    assert len(responses) == 2 * 4 * 4
+    for response in responses:
+        assert response.reward is not None
+        assert response.advantage == pytest.approx(response.reward + 7.0, rel=1e-5)
+    assert len({response.advantage for response in responses}) > 1

@@ -132,8 +132,22 @@ def test_the_old_pass_runs_where_a_part_needs_it() -> None:
 
 def test_a_step_of_which_every_response_is_left_out_has_no_token() -> None:
     """T13's kind: nothing is left to learn from, and nothing is divided by zero."""
-    batch, _ = prepared(correction={"sequence_mask": 1.0000001})
-    batch = batch.with_(response_mask=batch.response_mask * 0)
-    objective = build_algorithm(GrpoConfig()).objective(batch, response_limit=4, first_update=True)
-    stats = oracle.token_stats([[oracle.response(0.0, [1.0, 1.0, 1.0]) for _ in range(4)]], 3)
-    assert objective(batch, stats).loss.item() == 0.0
+    groups = [[oracle.response(score, [1.0, None, 1.5]) for score in (0.0, 1.0)] for _ in range(2)]
+    for group in groups:
+        for row in group:
+            row.sampler = [old + LOG2 * bit for old, bit in zip(row.old, row.mask, strict=True)]
+    scored = oracle.scored_groups(groups)
+    for settings in ({"sequence_mask": 3.0}, {"weight": "icepop", "sequence_mask": 3.0}):
+        algorithm = build_algorithm(GrpoConfig.model_validate({"kl": {"coef": 0.1}, "correction": settings}))
+        completed = algorithm.complete(scored, oracle.group_batch(scored, groups))
+        batch, metrics = algorithm.prepare_update(completed)
+        assert metrics["correction/dropped_responses"] == 4
+        assert (batch.num_sampled_tokens, batch.num_sequences) == (0, 0)
+        assert completed.num_sampled_tokens == 8
+        stats = oracle.token_stats(groups, 3)
+        output = algorithm.objective(batch, response_limit=4, first_update=False)(batch, stats)
+        output.loss.backward()
+        assert output.loss.item() == 0.0
+        assert stats.logprobs.grad is not None
+        assert not stats.logprobs.grad.any()
+        assert output.maxima == {}

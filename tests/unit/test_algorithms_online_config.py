@@ -1,4 +1,4 @@
-"""What is refused of critics, sampling and rewards, and with which reason; defaults of the papers."""
+"""What is refused of critics, sampling and rewards, and with which reason."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from mmrl.config import RunConfig
-from mmrl.config.algorithm import DapoConfig, PpoConfig, VapoConfig
 
 RUN: dict[str, Any] = {
     "name": "case",
@@ -73,6 +72,16 @@ REFUSED = {
         {},
         r"advantage 'ppo' does not go with algorithm 'grpo': they come from a critic",
     ),
+    "a penalty of responses that learn nothing of it": (
+        {"type": "dapo", "mask_truncated": True},
+        {},
+        r"mask_truncated: true does not go with overlong_buffer 0\.2: .*; set overlong_buffer: 0, or",
+    ),
+    "the same in another algorithm": (
+        {"type": "grpo", "advantage": "dapo", "mask_truncated": True},
+        {},
+        r"advantage 'dapo' does not go with the other settings: mask_truncated: true .* overlong_buffer",
+    ),
     "greedy responses that nobody samples": (
         {"type": "rloo", "advantage": "remax"},
         {},
@@ -100,16 +109,6 @@ def test_a_critic_needs_no_section_of_its_own() -> None:
     assert run_config({"type": "vapo"}, critic={"warmup_steps": 3}).critic_warmup_steps == 3
     assert run_config({"type": "vapo"}, critic={"value_clip": None}).critic_warmup_steps == 50
     assert run_config({"type": "grpo"}).critic_warmup_steps == 0
-
-
-def test_the_defaults_are_those_of_the_papers() -> None:
-    ppo, vapo, dapo = PpoConfig(), VapoConfig(), DapoConfig()
-    assert (ppo.clip_low, ppo.clip_high, ppo.gamma, ppo.lam, ppo.dual_clip) == (0.2, 0.2, 1.0, 0.95, 3.0)
-    assert (vapo.clip_low, vapo.clip_high, vapo.critic_lam, vapo.length_alpha) == (0.2, 0.28, 1.0, 0.05)
-    assert (vapo.imitation_coef, vapo.group_size, vapo.loss_aggregation) == (0.1, 16, "token_mean")
-    assert (dapo.clip_low, dapo.clip_high, dapo.loss_aggregation, dapo.group_size) == (0.2, 0.28, "token_mean", 16)
-    assert dapo.drop_groups_without_spread
-    assert dapo.sampling_rounds == 10
 
 
 def test_a_kl_of_ppo_that_is_given_only_its_weight_is_taken_from_the_reward() -> None:
