@@ -71,27 +71,33 @@ def by_panel(evaluations: Sequence[Evaluation]) -> list[PanelGroup]:
 
 
 def chosen(group: PanelGroup, ids: Sequence[str]) -> list[Evaluation]:
-    """Those of the panel that are named, in that order, the first being the base; where none is named the first and
-    the last that were made."""
+    """Those of the panel that are named, in that order, the first being the base; where none is named the earliest and
+    the latest by step, a model that no run made before all steps."""
     known = {evaluation.id: evaluation for evaluation in group.evaluations}
     named = [known[each] for each in dict.fromkeys(ids) if each in known][:MAX_COMPARED]
-    return named or [group.evaluations[place] for place in sorted({0, len(group.evaluations) - 1})]
+    by_step = sorted(group.evaluations, key=lambda evaluation: evaluation.model.step or 0)
+    return named or [by_step[place] for place in sorted({0, len(by_step) - 1})]
+
+
+def label_of(evaluation: Evaluation) -> str:
+    """As columns are headed: RUN@STEP, or the name of a model that was not trained here."""
+    if evaluation.model.run is None:
+        return f"{evaluation.model.label}, before training"
+    return evaluation.model.label
 
 
 def compare(evaluations: Sequence[Evaluation]) -> Compared:
     """Raises DataError where files are gone or damaged, or nothing can be compared."""
     try:
-        outcomes = [{each.prompt_id: each for each in evaluation.outcomes()} for evaluation in evaluations]
-        metrics = tuple(metric for metric in METRICS if _have_all(outcomes, metric))
-        comparison = compare_evaluations(evaluations, metrics=metrics)
+        comparison = compare_evaluations(evaluations, metrics=METRICS, if_shared=True)
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise DataError(f"an evaluation cannot be read: {' '.join(str(error).split())[:200]}") from error
-    base, *others = outcomes
+    base, *others = comparison.outcomes
     rows = tuple(
         ComparedRow(row, tuple(_change(base.get(row.prompt_id), other.get(row.prompt_id)) for other in others))
         for row in comparison.rows
     )
-    return Compared(comparison, metrics, rows)
+    return Compared(comparison, tuple(comparison.results[0]), rows)
 
 
 def word_differences(base: str, other: str) -> list[tuple[str, bool]]:
@@ -103,14 +109,6 @@ def word_differences(base: str, other: str) -> list[tuple[str, bool]]:
     ]
     rest = other[sum(map(len, after)) :]
     return [*pieces, *([(rest, True)] if rest else [])]
-
-
-def _have_all(outcomes: Sequence[dict[str, PromptOutcome]], metric: str) -> bool:
-    """Whether some prompt has the metric in the base and in each other evaluation."""
-    base, *others = [
-        {prompt for prompt, outcome in own.items() if value_of(outcome, metric) is not None} for own in outcomes
-    ]
-    return all(base & other for other in others)
 
 
 def _change(before: PromptOutcome | None, after: PromptOutcome | None) -> Change:

@@ -78,7 +78,8 @@ def use(jobs: Jobs, job: Job, step: int, what: Use, *, num_made: int) -> Job:
     Raises ConfigError where the run's config does not tell how, ForbiddenError.
     """
     row = checkpoint_of(jobs, job, step)
-    config = _evaluate_config(job, row) if what == "evaluate" else _export_config(job, row)
+    name = _name(job, row.step, what)
+    config = evaluate_config(job, row.uri, name=name) if what == "evaluate" else _export_config(name, row)
     loaded = build_config(config, source=f"the {what} of {job.name} at step {step}")
     return jobs.submit(
         job_of(
@@ -111,27 +112,34 @@ def checkpoint_of(jobs: JobReads, job: Job, step: int) -> CheckpointRow:
     return found
 
 
-def _evaluate_config(job: Job, row: CheckpointRow) -> dict[str, Any]:
+def evaluate_config(job: Job, model: str, *, name: str, panel: str | None = None) -> dict[str, Any]:
+    """The config of a job that evaluates a model as the run does: on its held-out data, or on a panel that was kept.
+
+    model: of `EvaluatedModelConfig.path`. Raises ConfigError where the run's config does not tell how.
+    """
     run = config_of(job).run_config
-    if run.data.eval is None or not run.reward:
-        missing = "data.eval" if run.data.eval is None else "reward"
+    has_prompts = panel is not None or run.data.eval is not None
+    if not has_prompts or not run.reward:
+        missing = "reward" if has_prompts else "data.eval"
         raise ConfigError(
             f"the config of {job.name} has no {missing}, so that it does not say how to evaluate; "
             "write a config of kind evaluate and submit it"
         )
     settings = run.model_dump(mode="json", include={"seed", "reward", "reward_runner", "rollout"})
+    data = run.data.model_dump(mode="json", include=set(EvaluatedDataConfig.model_fields))
+    answers = run.eval.model_dump(mode="json", include=set(EvaluateSettings.model_fields))
     return {
         **settings,
-        "name": _name(job, row.step, "evaluate"),
+        "name": name,
         "kind": "evaluate",
-        "model": {"path": row.uri, "dtype": run.model.dtype, "device": run.model.device},
-        "data": run.data.model_dump(mode="json", include=set(EvaluatedDataConfig.model_fields)),
-        "eval": run.eval.model_dump(mode="json", include=set(EvaluateSettings.model_fields)),
+        "model": {"path": model, "dtype": run.model.dtype, "device": run.model.device},
+        "data": {} if panel else data,
+        "eval": {"panel": panel} if panel else answers,
     }
 
 
-def _export_config(job: Job, row: CheckpointRow) -> dict[str, Any]:
-    return {"name": _name(job, row.step, "export"), "kind": "export", "model": {"path": row.uri}}
+def _export_config(name: str, row: CheckpointRow) -> dict[str, Any]:
+    return {"name": name, "kind": "export", "model": {"path": row.uri}}
 
 
 def _name(job: Job, step: int, what: Use) -> str:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmrl.errors import DataError
+from mmrl.evaluation.outcomes import PromptOutcome
 from mmrl.evaluation.paired import PairedResult, compare_outcomes
-from mmrl.evaluation.records import Evaluation
+from mmrl.evaluation.records import Evaluation, outcome_of_record
+from mmrl.evaluation.summary import value_of
 from mmrl.evaluation.versions import differences
 from mmrl.runs.records import GroupRecord, ResponseRecord
 from mmrl.types import Message
@@ -36,22 +38,35 @@ class Comparison:
     flags: tuple[tuple[str, ...], ...]
     results: tuple[Mapping[str, PairedResult], ...]
     rows: tuple[PromptRow, ...]
+    outcomes: tuple[Mapping[str, PromptOutcome], ...] = ()
+    """Of each evaluation what came of each prompt, by its id."""
 
 
-def compare_evaluations(evaluations: Sequence[Evaluation], *, metrics: Sequence[str] = ("accuracy",)) -> Comparison:
-    """metrics: of `paired.compare_outcomes`. Raises DataError for fewer than two, or where no prompt is in both."""
+def compare_evaluations(
+    evaluations: Sequence[Evaluation], *, metrics: Sequence[str] = ("accuracy",), if_shared: bool = False
+) -> Comparison:
+    """metrics: of `paired.compare_outcomes`. if_shared: leaves out metrics that no prompt has in the base and in each
+    other one, where some metric is left.
+
+    Raises DataError for fewer than two evaluations, or where no prompt is in both.
+    """
     if len(evaluations) < 2:
         raise DataError(f"a comparison needs at least two evaluations (got {len(evaluations)})")
     base, *others = evaluations
-    before = base.outcomes()
+    groups = [evaluation.groups() for evaluation in evaluations]
+    first, *rest = [
+        [outcome_of_record(group, part=each.part, at_least=each.at_least) for group in own]
+        for each, own in zip(evaluations, groups, strict=True)
+    ]
+    shared = [metric for metric in metrics if all(_share(first, after, metric) for after in rest)] if if_shared else []
     return Comparison(
         evaluations=tuple(evaluations),
         flags=tuple(tuple(flags_of(base, other)) for other in others),
         results=tuple(
-            {metric: compare_outcomes(before, after, metric=metric) for metric in metrics}
-            for after in (other.outcomes() for other in others)
+            {metric: compare_outcomes(first, after, metric=metric) for metric in shared or metrics} for after in rest
         ),
-        rows=tuple(side_by_side([evaluation.groups() for evaluation in evaluations])),
+        rows=tuple(side_by_side(groups)),
+        outcomes=tuple({outcome.prompt_id: outcome for outcome in own} for own in (first, *rest)),
     )
 
 
@@ -72,6 +87,12 @@ def flags_of(base: Evaluation, other: Evaluation) -> list[str]:
             "have fallen otherwise"
         )
     return flags
+
+
+def _share(first: Sequence[PromptOutcome], second: Sequence[PromptOutcome], metric: str) -> bool:
+    """Whether some prompt has the metric in both."""
+    having = {outcome.prompt_id for outcome in first if value_of(outcome, metric) is not None}
+    return any(outcome.prompt_id in having and value_of(outcome, metric) is not None for outcome in second)
 
 
 def side_by_side(evaluations: Sequence[Sequence[GroupRecord]]) -> list[PromptRow]:

@@ -109,6 +109,7 @@ def evaluate_model(
                 max_response_tokens=settings.max_response_tokens,
                 stop=settings.stop,
                 seed=settings.seed,
+                say=say,
             )
         versions = _versions(prompts, panel, config)
     grading = Grading.of(config.eval, config.reward, answers.groups)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -11,10 +11,11 @@ from mmrl.config.reward import RewardConfig
 from mmrl.config.rollout import RolloutConfig
 from mmrl.engines.base import Sampler, SamplingParams
 from mmrl.evaluation.outcomes import PromptOutcome, deciding_part, outcome_of
+from mmrl.evaluation.progress import AnswerCount
 from mmrl.evaluation.summary import Summary, summarise
 from mmrl.rewards.runner import RewardRunner
 from mmrl.trainer.recorder import Recorder
-from mmrl.types import Sample, ScoredGroup
+from mmrl.types import RolloutGroup, Sample, ScoredGroup
 
 EVALUATION_STEP = -1
 """The step in the seed of evaluation: every evaluation of a run samples with the same seeds."""
@@ -104,8 +105,9 @@ def answer_all(
     max_response_tokens: int,
     stop: tuple[str, ...] = (),
     seed: int = 0,
+    say: Callable[[str], None] | None = None,
 ) -> Answers:
-    """Every sample answered as `config` says, and scored."""
+    """Every sample answered as `config` says, and scored. say: told how far it is."""
 
     def ask(temperature: float, num_responses: int) -> list[ScoredGroup]:
         return answer(
@@ -119,6 +121,7 @@ def answer_all(
             top_k=config.top_k if temperature else 0,
             num_responses=num_responses,
             seed=seed,
+            say=say,
         )
 
     groups = ask(config.temperature, config.samples_per_prompt)
@@ -137,11 +140,18 @@ def answer(
     top_k: int = 0,
     num_responses: int = 1,
     seed: int = 0,
+    say: Callable[[str], None] | None = None,
 ) -> list[ScoredGroup]:
-    """Every sample answered `num_responses` times and scored; in order, none left out."""
+    """Every sample answered `num_responses` times and scored; in order, none left out. say: told how far it is."""
+    count = AnswerCount(len(samples), say or (lambda text: None))
+
+    def begin(group: RolloutGroup) -> None:
+        rewards.start(group)
+        count.add()
+
     params = SamplingParams(max_response_tokens, temperature, top_p, top_k, stop)
     groups = rollout.generate(
-        samples, params, num_responses=num_responses, seed=seed, step=EVALUATION_STEP, on_group=rewards.start
+        samples, params, num_responses=num_responses, seed=seed, step=EVALUATION_STEP, on_group=begin
     )
     results = rewards.score(groups, normalised=False)
     return [ScoredGroup(group, tuple(rewards)) for group, rewards in zip(groups, results, strict=True)]

@@ -11,6 +11,7 @@ from mmrl.config.evaluation import AnswerConfig, CorrectConfig
 from mmrl.config.reward import FormatRewardConfig, GateRewardConfig, ModelRewardConfig, RewardConfig
 from mmrl.evaluation.intervals import estimate, wilson
 from mmrl.evaluation.outcomes import PromptOutcome, deciding_part, grade_of, outcome_of
+from mmrl.evaluation.progress import AnswerCount, read_answered
 from mmrl.evaluation.scores import majority_at_k, pass_at_k
 from mmrl.evaluation.summary import summarise, value_of
 from mmrl.trainer.evaluation import Grading
@@ -184,3 +185,17 @@ def test_the_k_follow_from_the_number_of_responses() -> None:
         AnswerConfig(samples_per_prompt=4, temperature=1.0, k=(8,))
     with pytest.raises(ValueError, match="4 greedy responses to a prompt are all the same"):
         AnswerConfig(samples_per_prompt=4)
+
+
+def test_an_evaluation_says_how_far_it_is_some_twenty_times_and_that_is_read_back() -> None:
+    said: list[str] = []
+    count = AnswerCount(1000, said.append)
+    for _ in range(1000):
+        count.add()
+    assert len(said) == 20
+    assert [read_answered(text) for text in (said[0], said[-1], "loading")] == [(50, 1000), (1000, 1000), None]
+    few: list[str] = []
+    count = AnswerCount(3, few.append)
+    for _ in range(3):
+        count.add()
+    assert few == [f"answered {number} of 3 prompts" for number in (1, 2, 3)]
