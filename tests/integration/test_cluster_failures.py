@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,12 @@ import psutil
 import pytest
 import ray
 from cluster_processes import RayProcesses
-from cluster_workers import Faulty
+from cluster_workers import Faulty, SharingMemory
 
 from mmrl.cluster import Executor, WorkerGroup, build_executor
 from mmrl.config.placement import PlacementConfig, PoolConfig
 from mmrl.errors import RunFailedError
+from mmrl.shared_memory import FOLDER
 
 pytestmark = pytest.mark.ray
 
@@ -34,6 +35,7 @@ class Watched:
         self.executor: Executor = build_executor(PLACEMENT, log_dir=log_dir)
         self.group: WorkerGroup = self.executor.create("faulty", Faulty)
         self.spawned: list[int] = self.group.spawn()
+        self.memory: list[str] = self.executor.create("memory", SharingMemory).names()
         self.pids: list[int] = self.group.pid()
         self.processes = RayProcesses.of_this_process()
         assert {*self.pids, *self.spawned} <= set(self.processes.pids)
@@ -46,10 +48,16 @@ class Watched:
         seconds = time.monotonic() - start
         assert seconds < within_s, f"it took {seconds:.1f} s"
         self.processes.check_gone()
+        assert left_of(self.memory) == []
         with pytest.raises(RunFailedError, match="the workers have been ended, since"):
             self.group.pid()
         self.executor.close()
         return str(raised.value)
+
+
+def left_of(names: Iterable[str]) -> list[str]:
+    """Of the shared memory of a pool."""
+    return [name for name in names if (FOLDER / name).exists()]
 
 
 @pytest.fixture
@@ -130,28 +138,31 @@ sys.path.insert(0, sys.argv[2])
 from test_cluster_failures import Watched
 
 watched = Watched(Path(sys.argv[1]))
-print(watched.processes.folder, *watched.processes.pids, flush=True)
+print(watched.processes.folder, *watched.processes.pids, *watched.memory, flush=True)
 watched.group.raise_on(-1)
 """
 
 
-def started(line: str) -> RayProcesses:
-    folder, *pids = line.split()
+def started(line: str) -> tuple[RayProcesses, list[str]]:
+    folder, *words = line.split()
+    pids = [int(word) for word in words if word.isdecimal()]
     assert len(pids) > 6
-    return RayProcesses(tuple(map(int, pids)), Path(folder))
+    return RayProcesses(tuple(pids), Path(folder)), words[len(pids) :]
 
 
 def test_a_controller_that_is_killed_leaves_no_process_and_no_folder(tmp_path: Path):
     command = [sys.executable, "-c", CONTROLLER, str(tmp_path), str(Path(__file__).parent)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as controller:
         assert controller.stdout is not None
-        processes = started(controller.stdout.readline())
+        processes, memory = started(controller.stdout.readline())
+        assert left_of(memory) == memory != []
         os.kill(controller.pid, signal.SIGKILL)
 
     deadline = time.monotonic() + 30
-    while processes.folder.exists() and time.monotonic() < deadline:
+    while (processes.folder.exists() or left_of(memory)) and time.monotonic() < deadline:
         time.sleep(0.1)
     processes.check_gone()
+    assert left_of(memory) == []
 
 
 def test_a_controller_that_ends_without_closing_leaves_nothing_either(tmp_path: Path):
@@ -159,12 +170,13 @@ def test_a_controller_that_ends_without_closing_leaves_nothing_either(tmp_path: 
     command = [sys.executable, "-c", script, str(tmp_path), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    processes = started(done.stdout)
+    processes, memory = started(done.stdout)
 
     deadline = time.monotonic() + 30
-    while processes.folder.exists() and time.monotonic() < deadline:
+    while (processes.folder.exists() or left_of(memory)) and time.monotonic() < deadline:
         time.sleep(0.1)
     processes.check_gone()
+    assert left_of(memory) == []
 
 
 def test_a_ray_that_was_too_slow_to_start_is_started_once_more(
