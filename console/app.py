@@ -16,6 +16,8 @@ PAGES = (
     st.Page("app_pages/runs.py", title="Runs", url_path="runs"),
     st.Page("app_pages/compare.py", title="Compare", url_path="compare"),
     st.Page("app_pages/label.py", title="Label", url_path="label"),
+    st.Page("app_pages/rewards.py", title="Rewards", url_path="rewards"),
+    st.Page("app_pages/playground.py", title="Playground", url_path="playground"),
     st.Page("app_pages/cluster.py", title="Cluster", url_path="cluster"),
     st.Page("app_pages/settings.py", title="Settings", url_path="settings"),
     st.Page("app_pages/dataset.py", title="Data set", url_path="dataset", visibility="hidden"),

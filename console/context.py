@@ -10,6 +10,8 @@ from pathlib import Path
 
 import streamlit as st
 
+from console.services.answers import Answers
+from console.services.conversations import Conversations
 from console.services.processes import Processes
 from console.visitors import visitor
 from mmrl.config.base import home
@@ -56,6 +58,21 @@ def catalogue() -> Catalogue:
 def processes() -> Processes:
     """mmrl's commands that run beside the console, shared by all sessions."""
     return _start_processes(str(home().absolute()))
+
+
+def conversations() -> Conversations:
+    """Conversations with checkpoints, in the viewer's name."""
+    return Conversations(viewer(), database().settings)
+
+
+def answers() -> Answers:
+    """Answers of checkpoints that are under way, shared by all sessions."""
+    return _start_answers(str(home().absolute()))
+
+
+@st.cache_resource(show_spinner=False, max_entries=4)
+def _start_answers(home_path: str) -> Answers:
+    return Answers(Path(home_path) / "conversations")
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)

@@ -57,8 +57,8 @@ def test_a_file_that_was_changed_or_is_gone_is_told(functions: RewardFunctions) 
 def test_only_who_may_run_code_brings_any(job_database: Database, tmp_path: Path) -> None:
     member: User = Users(job_database).add("Mia", role="member")
     with pytest.raises(ForbiddenError):
-        RewardFunctions(job_database, member, root=tmp_path).add("brief", SOURCE)
-    assert not list(tmp_path.iterdir())
+        RewardFunctions(job_database, member, root=tmp_path / "rewards").add("brief", SOURCE)
+    assert not (tmp_path / "rewards").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,87 @@
+"""Rewards beside people's marks: how often each prefers the answer that people prefer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import streamlit as st
+
+from console import context
+from console.components.parts import attempted, empty_state, part
+from console.components.reward_task import rewards_area, task_view, work
+from console.components.reward_try import dataset_refs, parts
+from console.components.text import literal, shown
+from console.services.formats import count_text, number_text
+from console.services.reward_marks import marked_rewards
+from console.services.reward_work import stamp_of
+from mmrl.jobs.marks import Marks
+
+_SHOWN = 20
+_HELP = (
+    "Of the pairs in which people prefer one answer and the reward gives different values, the share in which it gives "
+    "more to the one that they prefer; 0.5 is what a coin would do. The interval is Wilson's at 95 %."
+)
+
+
+def people(default: str) -> None:
+    st.subheader("As answers were scored", help=_HELP)
+    with part("the marks"):
+        found = marked_rewards(Marks(context.database(), context.viewer()).all(), context.jobs())
+        if not found.num_pairs:
+            empty_state(
+                "No marks yet", "People judge answers on the page Label, or in a conversation of the Playground."
+            )
+        else:
+            people_text = "1 person" if found.num_people == 1 else f"{count_text(found.num_people)} people"
+            unknown = f"; {count_text(found.num_unknown)} of them were never scored" if found.num_unknown else ""
+            st.caption(f"{count_text(found.num_pairs)} pairs, judged by {people_text}{unknown}.")
+            agreement_table([asdict(each) for each in found.agreements])
+        st.page_link("app_pages/label.py", label="Label")
+    st.subheader("Other rewards on pairs of a data set", help="The rewards below score both answers of each pair anew.")
+    refs = dataset_refs()
+    if not refs:
+        empty_state("No data set yet", "Pairs are rows with chosen and rejected answers, such as Label makes of marks.")
+        return
+    text = rewards_area("people", default)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        ref = st.selectbox("Pairs", refs, key="people-ref", width=280)
+        if st.button("Compare them", key="people-start", type="primary"):
+            with attempted():
+                work().start_people(text, ref)
+    task_view("people", stamp_of(text, ref), _result)
+
+
+def agreement_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """rows: as `OrderAgreement`."""
+    if rows:
+        st.table([_row(each) for each in rows], border="horizontal")
+
+
+def _row(found: Mapping[str, Any]) -> dict[str, str]:
+    interval = "–" if found["low"] is None else f"{number_text(found['low'], 3)} to {number_text(found['high'], 3)}"
+    return {
+        "Reward": literal(found["reward"]),
+        "Agrees": count_text(found["agrees"]),
+        "Disagrees": count_text(found["disagrees"]),
+        "Same value": count_text(found["reward_ties"]),
+        "No value": count_text(found["missing"]),
+        "People undecided": count_text(found["people_ties"]),
+        "Share that agrees": number_text(found["share"], 3),
+        "95 % interval": interval,
+    }
+
+
+def _result(data: Any) -> None:
+    st.caption(literal(f"{count_text(data['pairs'])} pairs of {data['data']}"))
+    agreement_table(data["agreement"])
+    if data["rows"]:
+        st.markdown(f"**{count_text(len(data['rows']))} pairs whose rejected answer gets more**")
+    for row in data["rows"][:_SHOWN]:
+        with st.container(border=True, gap="small"):
+            for name in ("chosen", "rejected"):
+                side = row[name]
+                st.caption(literal(f"{name} by people · total {number_text(side['total'])}"))
+                st.text(shown(side["text"], most=600) or "(empty)")
+                parts(side["parts"])

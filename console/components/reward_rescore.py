@@ -1,0 +1,229 @@
+"""A past run's responses under changed rewards: what moves, and what a policy would have learned otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import altair as alt
+import streamlit as st
+
+from console import context
+from console.components.address import change, words
+from console.components.parts import attempted, empty_state, part
+from console.components.reward_task import rewards_area, set_rewards, task_view, work
+from console.components.reward_try import parts
+from console.components.text import literal, shown
+from console.services.formats import count_text, number_text
+from console.services.responses import Responses
+from console.services.reward_work import rewards_text, stamp_of
+from console.theme import CHART_COLOURS
+from mmrl.errors import NotFoundError
+from mmrl.jobs.records import Job
+from mmrl.jobs.searching import JobFilter
+
+_MOST_RUNS = 200
+_SHOWN_GROUPS = 15
+_SHOWN_ROWS = 15
+
+
+def rescore() -> None:
+    job = _job()
+    if job is None:
+        return
+    with part("the run's responses"):
+        steps = {split: kept for split, kept in Responses(job).steps().items() if kept}
+        if not steps:
+            empty_state("No responses were kept", "This run keeps none with their text; see `record` of its config.")
+            return
+        what = f"rescore-{job.id}"
+        text = rewards_area(
+            what, rewards_text(job), label="Rewards to score with, a list in YAML; it begins as the run's"
+        )
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+            split = st.selectbox("Split", list(steps), key="rescore-split", width=110)
+            kept = steps[split]
+            first, last = _range(kept)
+            if st.button("Score them anew", key="rescore-start", type="primary"):
+                with attempted():
+                    work().start_rescore(text, job, split, first, last)
+            st.button(
+                "Back to the run's own", key="rescore-reset", on_click=set_rewards, args=(what, rewards_text(job))
+            )
+        task_view("rescore", stamp_of(text, job.id, split, str(first), str(last)), lambda data: _result(job, data))
+
+
+def _job() -> Job | None:
+    jobs = context.jobs()
+    runs = {job.id: job for job in jobs.search(JobFilter(kinds=("rl",)), limit=_MOST_RUNS)}
+    asked = words().get("run", "")
+    if asked and asked not in runs:
+        try:
+            named = jobs.get(asked)
+            runs[named.id], asked = named, named.id
+        except NotFoundError:
+            asked = ""
+    if not runs:
+        empty_state("No run yet", "Responses of a run with rewards are scored anew. Start one on New run.")
+        return None
+    st.session_state["rescore-run"] = asked if asked in runs else None
+    st.selectbox(
+        "Run",
+        list(runs),
+        format_func=lambda each: f"{runs[each].name} · {runs[each].state} · {runs[each].short_id}",
+        key="rescore-run",
+        placeholder="choose a run, the newest first",
+        on_change=lambda: change(run=st.session_state["rescore-run"]),
+    )
+    chosen = st.session_state["rescore-run"]
+    return runs[chosen] if chosen else None
+
+
+def _range(kept: Sequence[int]) -> tuple[int, int]:
+    if len(kept) == 1:
+        st.caption(f"step {kept[0]}")
+        return kept[0], kept[0]
+    first, last = st.select_slider(
+        "Steps", kept, value=(kept[max(0, len(kept) - 10)], kept[-1]), key="rescore-steps", width=260
+    )
+    return int(first), int(last)
+
+
+def _result(job: Job, data: Any) -> None:
+    skipped = f"; {count_text(data['skipped_groups'])} without their text left out" if data["skipped_groups"] else ""
+    where = f"{count_text(data['groups'])} groups of {count_text(len(data['steps']))} steps"
+    st.caption(f"{count_text(data['responses'])} responses in {where}{skipped}")
+    _figures(data)
+    if data["distribution"]:
+        _histogram(data["distribution"])
+    st.table([_moved(each) for each in (data["total"], *data["parts"])], border="horizontal")
+    _groups(job, data["split"], data["moved_groups"])
+    _rows(job, data["split"], data["rows"])
+
+
+def _figures(data: Mapping[str, Any]) -> None:
+    figures = (
+        ("Rank correlation", number_text(data["rank_correlation"], 3), "Spearman's, of totals before and after."),
+        (
+            "Pairs in another order",
+            f"{count_text(data['pairs_swapped'])} of {count_text(data['pairs'])}",
+            "Of two responses of one group with different totals before and after.",
+        ),
+        (
+            "Another best response",
+            f"{count_text(data['best_changed'])} of {count_text(data['groups'])}",
+            "Groups whose best response is another one now.",
+        ),
+        (
+            "Advantages that flip",
+            f"{count_text(data['flips_to_positive'])} up, {count_text(data['flips_to_negative'])} down",
+            "Responses that would be pushed the other way: the total less its group's mean changes its sign.",
+        ),
+        (
+            "Spread of groups",
+            f"{count_text(data['gained_spread'])} gain, {count_text(data['lost_spread'])} lose",
+            "Groups that teach something now, and those that teach nothing any more since all totals are equal.",
+        ),
+    )
+    with st.container(horizontal=True, key="figures"):
+        for label, value, told in figures:
+            st.metric(label, value, help=told, border=True)
+
+
+def _histogram(found: Mapping[str, Any]) -> None:
+    edges = found["edges"]
+    middles = [(low + high) / 2 for low, high in pairwise(edges)]
+    rows = [
+        {"total": middle, "range": f"{low:.3g} to {high:.3g}", "responses": count, "when": when}
+        for when in ("before", "after")
+        for middle, low, high, count in zip(middles, edges, edges[1:], found[when], strict=False)
+    ]
+    chart = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_line(aria=False, interpolate="step", strokeWidth=2)
+        .encode(
+            x=alt.X("total:Q", title="total reward", axis=alt.Axis(format="~g", aria=False)),
+            y=alt.Y("responses:Q", title="responses", axis=alt.Axis(format=",d", tickMinStep=1, aria=False)),
+            color=alt.Color(
+                "when:N",
+                scale=alt.Scale(domain=["before", "after"], range=[CHART_COLOURS[1], CHART_COLOURS[0]]),
+                legend=alt.Legend(title=None, orient="top", aria=False),
+            ),
+            strokeDash=alt.StrokeDash(
+                "when:N", scale=alt.Scale(domain=["before", "after"], range=[[5, 3], [1, 0]]), legend=None
+            ),
+            tooltip=["when:N", "range:N", "responses:Q"],
+        )
+        .properties(height=220)
+    )
+    told = {when: ", ".join(map(str, found[when])) for when in ("before", "after")}
+    spec = {name: value for name, value in chart.to_dict().items() if name != "config"}
+    alternative = (
+        f"Totals in {len(middles)} equal bins from {edges[0]:.3g} to {edges[-1]:.3g}. "
+        f"Responses before: {told['before']}. After: {told['after']}."
+    )
+    st.vega_lite_chart(spec=spec, key="rescore-histogram", alt=alternative)
+
+
+def _moved(found: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "Value": literal(found["name"]),
+        "Mean before": number_text(found["mean_before"]),
+        "Mean after": number_text(found["mean_after"]),
+        "Rose": count_text(found["up"]),
+        "Fell": count_text(found["down"]),
+        "Missing before": count_text(found["missing_before"]),
+        "Missing after": count_text(found["missing_after"]),
+    }
+
+
+def _groups(job: Job, split: str, groups: Sequence[Mapping[str, Any]]) -> None:
+    if not groups:
+        st.caption("No group changes its order, its best response or its spread.")
+        return
+    st.subheader("Groups that moved", help="Those with most pairs of responses in another order come first.")
+    with st.container(border=True, gap="xsmall", key="moved-groups"):
+        for group in groups[:_SHOWN_GROUPS]:
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                _link(job, split, group["step"], group["group_id"])
+                st.caption(literal(_group_text(group)), width="content")
+
+
+def _group_text(group: Mapping[str, Any]) -> str:
+    told = [f"{count_text(group['swapped'])} of {count_text(group['pairs'])} pairs turned"] if group["pairs"] else []
+    told += ["another best response"] if group["is_best_changed"] else []
+    spread = {"gained": "teaches something now", "lost": "teaches nothing any more"}.get(group["spread"] or "")
+    return ", ".join([*told, *([spread] if spread else [])])
+
+
+def _rows(job: Job, split: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    if not rows:
+        return
+    st.subheader(
+        "Responses that moved most", help="First those whose advantage flips, each by how far its total moved."
+    )
+    for place, row in enumerate(rows[:_SHOWN_ROWS]):
+        with st.container(border=True, gap="xsmall", key=f"moved-{place}"):
+            with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+                _link(job, split, row["step"], row["group_id"])
+                totals = f"{number_text(row['total_before'])} → {number_text(row['total_after'])}"
+                st.markdown(f"response {row['sample_idx']} · total **{literal(totals)}**", width="content")
+                if row["flips"]:
+                    st.badge("advantage flips", color="orange")
+            st.text(shown(row["text"], most=1500) or "(empty)")
+            before, after = st.columns(2)
+            with before:
+                st.caption("before")
+                parts(row["parts_before"])
+            with after:
+                st.caption("after")
+                parts(row["parts_after"])
+
+
+def _link(job: Job, split: str, step: int, group_id: int) -> None:
+    st.page_link(
+        "app_pages/responses.py",
+        label=f"step {step}, group {group_id}",
+        query_params={"run": job.id, "split": split, "step": str(step), "group": str(group_id)},
+    )

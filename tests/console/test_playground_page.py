@@ -1,0 +1,119 @@
+"""The page Playground without a browser: in every home, by its address, read by others, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from homes import KINDS, NASTY, Home
+
+from console.services.conversations import Column, Conversations, Reply, Sampling, update, with_reply
+from mmrl.data.dataset import load_dataset
+from mmrl.jobs.database import Database
+from mmrl.jobs.marks import Marks
+from mmrl.jobs.users import Users
+
+Homes = Callable[[str], Home]
+RunPage = Callable[..., Any]
+
+
+def _texts(test: Any) -> str:
+    return "\n".join(element.value for kind in ("text", "markdown", "caption") for element in test.get(kind))
+
+
+def _chat(home: Home, *answers: tuple[str, str], owner: str | None = None) -> str:
+    """A conversation with steps 50 and 100 of a run, each question answered by both."""
+    with Database.open() as database:
+        users = Users(database)
+        user = users.get(owner) if owner else users.local()
+        conversations = Conversations(user, database.settings)
+        run = home.jobs["succeeded"]
+        chat = conversations.begin(tuple(Column(run, step, f"/x/{step}", f"run@{step}") for step in (50, 100)))
+        for number, replies in enumerate(answers):
+            conversations.ask(chat.id, f"Which colour? {NASTY}", (), Sampling(seed=number))
+            for column, text in enumerate(replies):
+                reply = Reply(text, "done", "stop", 3, 0.5)
+                update(
+                    conversations.root,
+                    chat.id,
+                    lambda now, n=number, c=column, r=reply: with_reply(now, n, c, r),  # type: ignore[misc]
+                )
+    return chat.id
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_is_whole_in_every_home(shared_home: Homes, run_page: RunPage, kind: str) -> None:
+    home = shared_home(kind)
+    run = next(iter(home.jobs.values()), "none")
+    test = run_page("playground", home, run=run, steps="7,x")
+    assert not test.exception
+    assert test.title[0].value == "Playground"
+
+
+def test_checkpoints_are_chosen_by_the_address_and_wait_to_be_started(shared_home: Homes, run_page: RunPage) -> None:
+    home = shared_home("small")
+    test = run_page("playground", home, run=home.jobs["succeeded"], steps="100")
+    assert test.multiselect(key="chat-steps").value == [100]
+    assert test.button(key="start-0").label.startswith("Start: ")
+    assert test.chat_input(key="question").disabled
+    test.number_input(key="chat-temperature").set_value(0.0).run()
+    assert test.query_params["temperature"] == "0"
+    assert "No checkpoint" not in _texts(test)
+
+
+def test_an_address_brings_a_conversation_back_and_its_texts_are_inert(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("small")
+    chat = _chat(home, ("red", NASTY), ("\u202eblue", ""))
+    test = run_page("playground", home, chat=chat)
+    assert not test.exception
+    shown = [text.value for text in test.text]
+    assert shown[:3] == [f"Which colour? {NASTY}", "red", NASTY]
+    assert r"\u202eblue" in shown
+    assert "(empty)" in shown
+    assert "ended by itself · 3 tokens" in _texts(test)
+
+
+def test_an_exchange_is_kept_once_as_a_row_and_a_preference_as_a_mark(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("small")
+    chat = _chat(home, ("red", "green"))
+    test = run_page("playground", home, chat=chat)
+    for told in ("chat\\-samples has 1 rows now", "It is in there already"):
+        test.button(key="keep-it-0").click().run()
+        assert not test.exception
+        assert told.replace("\\", "") in _texts(test)
+    rows = list(load_dataset("chat-samples@train"))
+    assert [row.answer for row in rows] == ["red"]
+    test.button(key="mark-0-b").click().run()
+    assert not test.exception
+    with Database.open() as database:
+        mark = Marks(database, Users(database).local()).of_source(f"chat:{chat}")[0]
+    assert mark.choice == "b"
+    test.button(key="chat-marks-make").click().run()
+    pair = next(iter(load_dataset("chat-marks@train")))
+    assert "green" in str(pair.meta["chosen"])
+    assert "red" in str(pair.meta["rejected"])
+
+
+def test_what_was_not_asked_alike_is_not_judged(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("small")
+    chat = _chat(home, ("red", "green"), ("one", "two"))
+    test = run_page("playground", home, chat=chat)
+    assert "were not asked the same" in _texts(test)
+    assert not [button for button in test.button if button.key == "mark-1-a"]
+
+
+def test_a_conversation_of_somebody_else_is_read_and_not_gone_on_with(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("small")
+    chat = _chat(home, ("red", "green"), owner=home.users["member"])
+    with Database.open() as database:
+        users = Users(database)
+        viewer = users.get(home.users["viewer"])
+        from mmrl.jobs.errors import ForbiddenError
+
+        conversations = Conversations(viewer, database.settings)
+        assert conversations.get(chat).turns[0].replies[0].text == "red"
+        with pytest.raises(ForbiddenError):
+            conversations.ask(chat, "And now?", (), Sampling())
+        with pytest.raises(ForbiddenError):
+            conversations.begin(conversations.get(chat).columns)
