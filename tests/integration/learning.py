@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, variance
@@ -26,8 +27,11 @@ from dataclasses import replace
 class ShuffleAdvantages:
     """Gives each response the advantage of another one drawn at random, so that rewards teach nothing."""
 
+    def __init__(self, seed=0):
+        self.seed = seed
+
     def __call__(self, update, context):
-        generator = torch.Generator().manual_seed(context.step)
+        generator = torch.Generator().manual_seed(1000 * self.seed + context.step)
         mask = update.batch.response_mask
         value = update.batch.advantages.sum(-1) / mask.sum(-1).clamp(min=1)
         value = value[torch.randperm(len(value), generator=generator)]
@@ -92,6 +96,26 @@ def run(config: RunConfig, run_dir: Path) -> TrainResult:
 
 def rise_in_standard_errors(run_dir: Path, *, window: int = 15) -> float:
     """Mean reward of the last steps less that of the first, over the standard error of the difference."""
-    rewards = [row.values["reward/mean"] for row in RunReader(run_dir).metrics(["reward/mean"]) if row.step > 0]
+    rewards = _rewards(run_dir)
     first, last = rewards[:window], rewards[-window:]
-    return (fmean(last) - fmean(first)) / ((variance(first) + variance(last)) / window) ** 0.5
+    return (fmean(last) - fmean(first)) / _error_within(rewards, window)
+
+
+def rise_of_runs(run_dirs: Sequence[Path], *, window: int) -> float:
+    """The mean rise of several runs over its standard error: that between the runs, or that within them if it is more.
+
+    What drifts over a run is alike in the steps of a window, so that the error within one run says too little.
+    """
+    runs = [_rewards(run_dir) for run_dir in run_dirs]
+    rises = [fmean(rewards[-window:]) - fmean(rewards[:window]) for rewards in runs]
+    within = fmean(_error_within(rewards, window) ** 2 for rewards in runs)
+    return fmean(rises) / (max(variance(rises), within) / len(runs)) ** 0.5
+
+
+def _rewards(run_dir: Path) -> list[float]:
+    """The mean reward of each step."""
+    return [row.values["reward/mean"] for row in RunReader(run_dir).metrics(["reward/mean"]) if row.step > 0]
+
+
+def _error_within(rewards: Sequence[float], window: int) -> float:
+    return ((variance(rewards[:window]) + variance(rewards[-window:])) / window) ** 0.5

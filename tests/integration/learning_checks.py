@@ -3,8 +3,8 @@
 A tiny model that has seen a little of its task, sums of two numbers, is paid for the share of digits in its answers.
 Each step has two optimiser steps, so that ratios move and what bounds them acts. Learned is a rise of the mean reward,
 from the first steps to the last, by more than three standard errors. With advantages that are shuffled among the
-responses the policy is moved about by noise, and its reward drifts up or down: there it must rise neither by three of
-its own standard errors nor by a third as much.
+responses the policy is moved about by noise, and its reward drifts up or down: the mean of three such runs must rise
+neither by three of its own standard errors, which are those between the runs, nor by a third as much.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from learning import SHUFFLE_STAGE, rise_in_standard_errors, run, run_config
+from learning import SHUFFLE_STAGE, rise_in_standard_errors, rise_of_runs, run, run_config
 
 from mmrl.algorithms import ALGORITHMS
 from mmrl.runs.reader import RunReader
@@ -25,6 +25,8 @@ STEPS = 20
 WINDOW = 8
 NEEDED_RISE = 3.0
 MOST_DRIFT = 1 / 3
+SHUFFLES = 3
+"""Runs with shuffled advantages, each shuffled in another way."""
 LR = 4e-4
 DIGITS = """
 def digits(response):
@@ -78,10 +80,10 @@ CLIP = ("actor/clip_fraction_low", "actor/clip_fraction_high")
 class Learning:
     """What came of a check.
 
-    rewards, shuffled_rewards: mean reward of the first and of the last steps.
+    rewards, shuffled_rewards: mean reward of the first and of the last steps, of all shuffled runs.
     rise, shuffled_rise: of each of the two, in its own standard errors.
     bounded: largest share of a step's tokens that a bound took the gradient of; None where there is none.
-    cpu_s: of the two runs together.
+    cpu_s: of all runs together.
     """
 
     name: str
@@ -94,22 +96,23 @@ class Learning:
 
 
 def check_learning(name: str, model: Path, home: Path) -> Learning:
-    """Trains twice from `model`; `home` is where MMRL_HOME is, for files and runs."""
+    """Trains from `model`, as it should be and shuffled; `home` is where MMRL_HOME is, for files and runs."""
     began = time.process_time()
-    learned = _train(name, model, home, "learned")
-    shuffled = _train(name, model, home, "shuffled")
+    learned = _train(name, model, home)
+    shuffled = [_train(name, model, home, shuffle=seed) for seed in range(SHUFFLES)]
     return learning_of(name, learned, shuffled, cpu_s=time.process_time() - began)
 
 
-def learning_of(name: str, learned: Path, shuffled: Path, *, cpu_s: float) -> Learning:
-    """What the two runs of a check came to."""
+def learning_of(name: str, learned: Path, shuffled: Sequence[Path], *, cpu_s: float) -> Learning:
+    """What the runs of a check came to."""
     metrics = BOUNDS.get(name, CLIP)
+    firsts, lasts = zip(*map(_first_and_last, shuffled), strict=True)
     return Learning(
         name=name,
         rewards=_first_and_last(learned),
-        shuffled_rewards=_first_and_last(shuffled),
+        shuffled_rewards=(fmean(firsts), fmean(lasts)),
         rise=rise_in_standard_errors(learned, window=WINDOW),
-        shuffled_rise=rise_in_standard_errors(shuffled, window=WINDOW),
+        shuffled_rise=rise_of_runs(shuffled, window=WINDOW),
         bounded=max(map(sum, zip(*(_values(learned, metric) for metric in metrics), strict=True))) if metrics else None,
         cpu_s=cpu_s,
     )
@@ -149,12 +152,13 @@ def page(results: Sequence[Learning]) -> str:
     )
 
 
-def _train(name: str, model: Path, home: Path, kind: str) -> Path:
+def _train(name: str, model: Path, home: Path, *, shuffle: int | None = None) -> Path:
     (home / "digits.py").write_text(DIGITS)
     (home / "shuffle.py").write_text(SHUFFLE_STAGE)
     more = dict(MORE.get(name, {}))
     names = ["digits", "short"] if more.pop("two_rewards", False) else ["digits"]
     stage = {"after": "advantages", "path": str(home / "shuffle.py"), "name": "ShuffleAdvantages"}
+    stages = [] if shuffle is None else [{**stage, "arguments": {"seed": shuffle}}]
     config = run_config(
         model,
         "arithmetic@train",
@@ -163,10 +167,10 @@ def _train(name: str, model: Path, home: Path, kind: str) -> Path:
         algorithm={"type": name, "group_size": 8, **CHECKS[name]},
         reward=[{"type": "function", "path": str(home / "digits.py"), "name": part} for part in names],
         rollout={"prompts_per_step": 8, "max_response_tokens": 6},
-        stages=[stage] if kind == "shuffled" else [],
+        stages=stages,
         **more,
     )
-    return run(config, home / f"{name}-{kind}").run_dir
+    return run(config, home / (f"{name}-learned" if shuffle is None else f"{name}-shuffled-{shuffle}")).run_dir
 
 
 def _signed(rise: float) -> str:

@@ -12,9 +12,11 @@ from pydantic import ValidationError
 
 from mmrl.algorithms import build_algorithm
 from mmrl.algorithms.preferences.pairs import pair_rows
+from mmrl.batch import TokenStats
 from mmrl.config import RunConfig
 from mmrl.config.algorithm import OnlineDpoConfig
 from mmrl.engines.micro_batches import plan_micro_batches
+from mmrl.types import ScoredGroup
 
 # The second group holds no pair. References are the old policy, so a log ratio is that of the ratios' product.
 GROUPS: oracle.Groups = [
@@ -61,6 +63,61 @@ def test_the_loss_is_that_of_the_pairs(loss: Any) -> None:
     assert not stats.logprobs.grad[[0, 3, 4]].any(), "responses in no pair"
     assert stats.logprobs.grad[1, 1] == 0, "the tool's turn"
     assert output.sums["rewards/accuracies"] == (2.0, 2.0)
+
+
+def plain_update(pairs: oracle.Groups, config: OnlineDpoConfig) -> tuple[float, list[list[float]]]:
+    """Loss and gradient over pairs of a better and a worse response, as plain Python; a list of slopes for each."""
+    loss, gradient = 0.0, []
+    for pair in pairs:
+        better, worse = (sum(now - then for now, then in zip(row.logprobs, row.reference, strict=True)) for row in pair)
+        gap = better - worse
+        if config.loss == "dpo":
+            loss += math.log1p(math.exp(-config.beta * gap)) / len(pairs)
+            slope = -config.beta / (1 + math.exp(config.beta * gap)) / len(pairs)
+        else:
+            loss += (gap - 1 / (2 * config.beta)) ** 2 / len(pairs)
+            slope = 2 * (gap - 1 / (2 * config.beta)) / len(pairs)
+        gradient += [[sign * slope * bit for bit in row.mask] for row, sign in zip(pair, (1, -1), strict=True)]
+    return loss, gradient
+
+
+@pytest.mark.thorough
+def test_loss_and_gradient_equal_the_plain_float64_version_on_random_batches() -> None:
+    """Of what is selected, in any order and cut into micro-batches of whole pairs."""
+    num_pairs = 0
+    for seed in range(200):
+        groups = oracle.random_groups(seed)
+        config = OnlineDpoConfig(beta=(0.1, 0.5)[seed % 2], loss=("dpo", "ipo")[seed // 2 % 2])
+        algorithm = build_algorithm(config)
+        kept = algorithm.select(oracle.scored_groups(groups)).groups
+        chosen = [[groups[int(one.group.sample.id)][each.index] for each in one.group.rollouts] for one in kept]
+        assert all({row.score for row in pair} == _ends(groups, one) for pair, one in zip(chosen, kept, strict=True))
+        pairs = [sorted(pair, key=lambda row: -row.score) for pair in chosen if all(row.num_sampled for row in pair)]
+        if not pairs:
+            continue
+        num_pairs += len(pairs)
+        batch, _ = algorithm.prepare_update(algorithm.complete(kept, oracle.group_batch(kept, chosen)))
+        objective = algorithm.objective(batch, response_limit=10, first_update=False)
+        stats = oracle.token_stats(chosen, batch.response_ids.shape[1])
+        loss, slopes = plain_update(pairs, config)
+        total = torch.zeros((), dtype=torch.float64)
+        for prompt in torch.randperm(len(chosen), generator=torch.Generator().manual_seed(seed)):
+            rows = torch.nonzero(batch.prompt_of_row == prompt).flatten()
+            part = batch.select_rows(rows)
+            width = part.response_ids.shape[1]
+            total = total + objective(part, TokenStats(stats.logprobs[rows, :width], stats.entropy)).loss
+        total.backward()  # type: ignore[no-untyped-call]
+        assert total.item() == pytest.approx(loss, rel=1e-6)
+        slope_of = {id(row): slope for row, slope in zip([row for pair in pairs for row in pair], slopes, strict=True)}
+        rows_of_batch = [row for pair in chosen for row in pair]
+        expected = [slope_of.get(id(row), [0.0] * len(row.mask)) for row in rows_of_batch]
+        torch.testing.assert_close(stats.logprobs.grad, oracle.padded(expected, stats.logprobs.shape[1]))
+    assert num_pairs > 200
+
+
+def _ends(groups: oracle.Groups, one: ScoredGroup) -> set[float]:
+    scores = [row.score for row in groups[int(one.group.sample.id)]]
+    return {max(scores), min(scores)}
 
 
 def test_a_stage_that_ranks_otherwise_decides_the_pairs() -> None:
