@@ -20,6 +20,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from console.access import Access
+from console.held_uploads import TOO_MUCH, Room
 from console.sessions import COOKIE, Session, SignInNeededError, Tries, of_cookie, sign_in, to_cookie, user_of
 from console.settings import load_settings
 from console.sign_in_page import POLICY, sign_in_page
@@ -30,7 +31,8 @@ from mmrl.jobs.users import Users
 
 SIGN_IN = "/sign-in"
 _HEALTH = "/_stcore/health"
-_PRIVATE = ("/media/", "/_stcore/upload_file/")
+_UPLOADS = "/_stcore/upload_file/"
+_PRIVATE = ("/media/", _UPLOADS)
 _MOST_BYTES = 10_000
 _ASK_AGAIN_S = 20.0
 _HEADERS = {
@@ -60,18 +62,32 @@ class Gate:
         self._access = access
         self._hosts = frozenset(allowed_hosts)
         self._known = _Known()
+        self._room = Room()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         refusal = await self._refusal(HTTPConnection(scope))
-        if refusal is None:
+        if refusal is None and scope.get("method") == "PUT" and scope["path"].startswith(_UPLOADS):
+            await self._upload(scope, receive, send)
+        elif refusal is None:
             await self._app(scope, receive, _with_headers(send, scope["path"]))
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
             await refusal(scope, receive, send)
+
+    async def _upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One that says how large it is, as browsers do, and that finds room."""
+        length = HTTPConnection(scope).headers.get("content-length", "")
+        with self._room.taken(int(length) if length.isdecimal() else 0) as has_room:
+            if not length.isdecimal():
+                await PlainTextResponse("Say how large it is.\n", 411)(scope, receive, send)
+            elif not has_room:
+                await PlainTextResponse(TOO_MUCH + "\n", 413)(scope, receive, send)
+            else:
+                await self._app(scope, receive, _with_headers(send, scope["path"]))
 
     async def _refusal(self, connection: HTTPConnection) -> Response | None:
         path = connection.url.path

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
 
 from console.passwords import load_key, load_password
-from console.settings import load_settings
+from console.settings import folder, load_settings
+from mmrl.data.files import write_bytes
 from mmrl.errors import MmrlError
 from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.records import User
@@ -19,6 +22,8 @@ from mmrl.jobs.users import TOKEN_PREFIX, Users
 
 COOKIE = "mmrl_session"
 _SALT = "mmrl.console.session"
+_LONGEST_S = 720 * 3600.0
+"""What `session_h` may be at most: it may be raised while somebody is signed out."""
 
 
 class SignInNeededError(MmrlError):
@@ -80,20 +85,21 @@ def user_of(users: Users, session: Session) -> User:
 
 
 class Ended:
-    """Sign-ins that were signed out, until they would have run out by themselves. Of this process."""
-
-    def __init__(self) -> None:
-        self._until: dict[str, float] = {}
-        self._lock = threading.Lock()
+    """Sign-ins that were signed out, until they would have run out by themselves. Each is a file, so that no restart of
+    the console brings one back to life."""
 
     def add(self, session: Session) -> None:
-        now = time.time()
-        with self._lock:
-            self._until = {one: until for one, until in self._until.items() if until > now}
-            self._until[session.id] = now + load_settings().session_h * 3600
+        write_bytes(self._folder() / session.id, b"")
+        for file in self._folder().iterdir():
+            with contextlib.suppress(OSError):
+                if file.stat().st_mtime < time.time() - _LONGEST_S:
+                    file.unlink()
 
     def has(self, session_id: str) -> bool:
-        return session_id in self._until
+        return (self._folder() / session_id).exists()
+
+    def _folder(self) -> Path:
+        return folder() / "ended"
 
 
 class Tries:

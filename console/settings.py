@@ -16,7 +16,7 @@ _PREFIX = "MMRL_CONSOLE_"
 
 
 class ConsoleSettings(ConfigModel):
-    max_upload_mb: int = Field(200, ge=1, le=2000)
+    max_upload_mb: int = Field(200, ge=1, le=400)
     """Largest upload through the browser, in MB. It is held in memory meanwhile; larger data is added by its path."""
     data_roots: tuple[str, ...] = ()
     """Folders of the server that data sets may be added from by their path."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import streamlit as st
 
 from console.components.parts import problem
+from console.held_uploads import MOST_HELD_MB, let_go
 from console.services.uploads import OTHER_WAYS, Upload, Uploads
 from mmrl.errors import MmrlError
 
@@ -47,7 +49,8 @@ def _from_computer(uploads: Uploads, max_mb: int) -> None:
     )
     st.caption(
         f"Up to {max_mb} MB at a time. {OTHER_WAYS} If a file is refused on its way (error 413), a proxy between here "
-        "and the server allows less: nothing was added, and these ways are open."
+        f"and the server allows less, or others upload much just now (the console holds {MOST_HELD_MB} MB at a time): "
+        "nothing was added, and these ways are open."
     )
     if files:
         st.button(
@@ -55,8 +58,14 @@ def _from_computer(uploads: Uploads, max_mb: int) -> None:
             key="check_files",
             type="primary",
             on_click=_take,
-            args=(lambda: uploads.add_files([(file.name, file) for file in files]),),
+            args=(lambda: _add_files(uploads, files),),
         )
+
+
+def _add_files(uploads: Uploads, files: Sequence[Any]) -> Upload:
+    upload = uploads.add_files([(file.name, file) for file in files])
+    let_go()
+    return upload
 
 
 def _from_server(uploads: Uploads) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -128,6 +130,32 @@ def test_k03_larger_uploads_are_refused_before_they_are_sent_and_other_ways_are_
     assert page.get_by_role("button", name="Check this file").count() == 0
     assert memory_of(console.process.pid) - before < 100_000_000
     assert registered(home) == []
+
+
+def test_k03_no_number_of_uploads_takes_the_memory(datasets_page: tuple[Page, Any, Home], tmp_path: Path) -> None:
+    """What is on disk is let go; what would be too much for all together is refused before it is sent."""
+    page, console, _ = datasets_page
+    before = memory_of(console.process.pid)
+    large = tmp_path / "large.jsonl"
+    with large.open("wb") as file:
+        file.write(b'{"prompt": "1 + 1?", "answer": "2"}\n')
+        file.truncate(150_000_000)
+    for _ in range(2):  # 300 MB, were they kept
+        choose(page, large)
+        check(page)
+        expect(page.locator(".st-key-incoming_head")).to_be_visible()
+        page.get_by_role("button", name="Throw away").click()
+        expect(page.locator(".st-key-add_data")).to_be_visible()
+    assert memory_of(console.process.pid) - before < 250_000_000
+    address = urlsplit(console.url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port)
+    connection.putrequest("PUT", "/_stcore/upload_file/any/file")
+    connection.putheader("Content-Length", "450000000")
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == 413
+    told = answer.read().decode()
+    assert all(way in told for way in OTHER_WAYS)
 
 
 def test_k04_an_upload_that_a_proxy_refuses_is_explained_and_registers_nothing(
