@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from homes import KINDS, LONG_LEASE_S, Home, build_home
+from homes import KINDS, Home, build_home
+from postgres_server import TEMPLATE
 
 APP = Path(__file__).parents[2] / "console" / "app.py"
 _PAGE_S = 30
@@ -24,6 +25,13 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Hom
         return built[kind]
 
     return get
+
+
+@pytest.fixture(scope="session")
+def postgres_home(postgres_server: Any, tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """The small home with its jobs in PostgreSQL; not to be written into."""
+    url = postgres_server.create_database(template=TEMPLATE)
+    return build_home("small", tmp_path_factory.mktemp("homes") / "postgres", url)
 
 
 @pytest.fixture
@@ -76,6 +84,5 @@ def _loopback() -> Iterator[None]:
 
 def enter(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder is MMRL_HOME for the rest of the test."""
-    monkeypatch.setenv("MMRL_HOME", str(home.path))
-    monkeypatch.setenv("MMRL_JOBS_LEASE_S", str(LONG_LEASE_S))
-    monkeypatch.delenv("MMRL_DATABASE_URL", raising=False)
+    for name, value in home.environment.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)

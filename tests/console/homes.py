@@ -40,21 +40,30 @@ LONG_LEASE_S = 86_400.0
 
 @dataclass
 class Home:
-    """path: for MMRL_HOME. jobs: ids by the names in `build_*`. users: ids by role, beside the account's own admin."""
+    """path: for MMRL_HOME. url: of its job database; None for the file in the folder.
+
+    jobs: ids by the names in `build_*`. users: ids by role, beside the account's own admin.
+    """
 
     path: Path
     kind: str
+    url: str | None = None
     jobs: dict[str, str] = field(default_factory=dict)
     users: dict[str, str] = field(default_factory=dict)
     datasets: tuple[str, ...] = ()
 
+    @property
+    def environment(self) -> dict[str, str | None]:
+        """None for a variable that must not be set."""
+        lease = str(LONG_LEASE_S)
+        return {"MMRL_HOME": str(self.path), "MMRL_JOBS_LEASE_S": lease, "MMRL_DATABASE_URL": self.url}
+
     @contextmanager
     def active(self) -> Iterator[Home]:
         """Within it this process takes the folder for mmrl's home."""
-        names = {"MMRL_HOME": str(self.path), "MMRL_JOBS_LEASE_S": str(LONG_LEASE_S)}
-        earlier = {name: os.environ.get(name) for name in (*names, "MMRL_DATABASE_URL")}
-        os.environ.update(names)
-        os.environ.pop("MMRL_DATABASE_URL", None)
+        earlier = {name: os.environ.get(name) for name in self.environment}
+        for name, value in self.environment.items():
+            os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
         try:
             yield self
         finally:
@@ -62,10 +71,10 @@ class Home:
                 os.environ.pop(name, None) if value is None else os.environ.__setitem__(name, value)
 
 
-def build_home(kind: str, path: Path) -> Home:
-    """A home of one of KINDS in a new folder."""
+def build_home(kind: str, path: Path, url: str | None = None) -> Home:
+    """A home of one of KINDS in a new folder. url: of an empty database with mmrl's schema, in place of a file."""
     path.mkdir(parents=True)
-    home = Home(path, kind)
+    home = Home(path, kind, url)
     builders = {"empty": lambda *_: None, "small": _fill_small, "broken": _fill_broken, "large": fill_large}
     with home.active(), Database.open() as database:
         builders[kind](home, database)
