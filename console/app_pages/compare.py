@@ -31,35 +31,29 @@ from mmrl.evaluation.finding import all_evaluations
 from mmrl.evaluation.records import Evaluation
 
 _ON_A_PAGE = 8
-_HOW = "Ask two checkpoints the same prompts, below or by `mmrl checkpoint evaluate RUN@STEP`."
+_HOW = "Ask checkpoints the same prompts, below or by `mmrl checkpoint evaluate RUN@STEP`."
+_NONE = ("Nothing was evaluated yet", _HOW)
+_ONE = ("Two are needed to compare", f"Choose another one above, or make one. {_HOW}")
 
 
 def page() -> None:
     st.title("Compare")
     context.viewer()
-    group = None
     with part("the evaluations"):
         text_style()
         panels = by_panel(all_evaluations())
-        group = _compared(panels)
-    watch_asked(words().get("asked"))
-    ask_checkpoints(group)
-
-
-def _compared(panels: list[PanelGroup]) -> PanelGroup | None:
-    """The panel that is chosen, once its evaluations are shown side by side."""
-    if not panels:
-        empty_state("Nothing was evaluated yet", _HOW)
-        return None
-    group = _panel(panels)
-    evaluations = _evaluations(group)
-    if len(evaluations) < 2:
-        empty_state("Two are needed to compare", f"Choose another one above, or make one. {_HOW}")
-        return group
-    compared = compare(evaluations)
-    figures(compared)
-    _rows(compared)
-    return group
+        group = _panel(panels) if panels else None
+        evaluations = _evaluations(group) if group else []
+        watch_asked(words().get("asked"))
+        if len(evaluations) < 2:
+            empty_state(*(_ONE if group else _NONE))
+            ask_checkpoints(group)
+            return
+        with st.expander("Ask more checkpoints", key="ask-more"):
+            ask_checkpoints(group)
+        compared = compare(evaluations)
+        figures(compared)
+        _rows(compared)
 
 
 def _panel(panels: list[PanelGroup]) -> PanelGroup:

@@ -6,6 +6,7 @@ import statistics
 from functools import partial
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from console import context
 from console.components.address import change, words
@@ -57,13 +58,21 @@ def page() -> None:
             empty_state("No group fits", f"None of the {count_text(found.num_all)} groups of this step. Ask for less.")
             st.button("Clear the filter", key="responses-clear-all", on_click=clear_filter)
             return
-        view = _view()
-        if view == "gallery":
-            _head(found)
+        with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+            view = _view()
+            export = st.container(width="content")
+        _head(found)
+        if view == "steps":
+            _history(job, responses, found, export)
+            return
+        with export:
             export_button(export_step(job, responses, found, wanted))
+        if view == "gallery":
             gallery(responses, found)
         else:
-            _groups(job, responses, found, wanted, is_history=view == "steps")
+            group = _chosen(responses, found)
+            if group is not None:
+                _inspect(job, responses, group)
 
 
 def _where(steps: dict[str, list[int]]) -> tuple[str, int]:
@@ -106,27 +115,27 @@ def _view() -> str:
     return str(st.session_state["responses-view"])
 
 
-def _groups(job: Job, responses: Responses, found: StepGroups, wanted: GroupFilter, *, is_history: bool) -> None:
-    """The list of groups, and the one that is looked at: at this step, or at all."""
+def _chosen(responses: Responses, found: StepGroups) -> GroupRecord | None:
+    """The list of groups, and the one that is looked at."""
     ids = [group.group_id for group in found.groups]
     asked = words().get("group", "")
     place = ids.index(int(asked)) if asked.isdecimal() and int(asked) in ids else 0
-    _head(found)
     _turner(found, place)
-    group = responses.group(found.split, found.step, ids[place])
+    return responses.group(found.split, found.step, ids[place])
+
+
+def _history(job: Job, responses: Responses, found: StepGroups, export: DeltaGenerator) -> None:
+    group = _chosen(responses, found)
     if group is None:
         return
-    if is_history:
-        points = responses.history(found.split, group.prompt_id)
+    points = responses.history(found.split, group.prompt_id)
+    with export:
         export_button(export_history(job, responses, found.split, points))
-        left, right = st.columns([2, 3], gap="large")
-        with left:
-            _prompt(job, responses, group)
-        with right:
-            over_steps(responses, found.split, points)
-    else:
-        export_button(export_step(job, responses, found, wanted))
-        _inspect(job, responses, group)
+    left, right = st.columns([2, 3], gap="large")
+    with left:
+        _prompt(job, responses, group)
+    with right:
+        over_steps(responses, found.split, points)
 
 
 def _head(found: StepGroups) -> None:

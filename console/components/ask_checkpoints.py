@@ -28,7 +28,7 @@ _REFUSED = "ask-refused"
 def ask_checkpoints(group: PanelGroup | None) -> None:
     """group: the panel that is compared, None where there is none yet."""
     with part("what may be asked"), st.container(border=True, key="ask", gap="small"):
-        st.markdown("**Ask more checkpoints**", help="Each is answered by a job of kind evaluate, on a worker.")
+        st.caption("Each checkpoint answers in a job of its own, on a worker, and appears here once it is done.")
         runs = asking_checkpoints.runs_to_ask(context.jobs(), also=words().get("run"))
         if not runs:
             st.caption("There is no run yet whose checkpoints could be asked.")

@@ -57,10 +57,10 @@ def prompt_row(compared: Compared, each: ComparedRow, *, key: str) -> None:
 
 
 def _result(result: PairedResult) -> None:
-    bounds = "" if result.low is None or result.high is None else f"[{result.low:+.3f}, {result.high:+.3f}]"
+    bounds = "" if result.low is None or result.high is None else f" [{result.low:+.3f}, {result.high:+.3f}]"
     st.markdown(
         f"{literal(result.metric)} **{number_text(result.first)} → {number_text(result.second)}**, "
-        f"difference **{result.difference:+.3f}** {literal(bounds)}, p = {result.p_value:.3g}",
+        f"difference **{result.difference:+.3f}**{' ' if bounds else ''}{literal(bounds)}, p = {result.p_value:.3g}",
         help="Mean over the prompts that both have, with the 95 % interval of the difference and the p-value of a "
         "two-sided sign-flip test, prompt by prompt.",
     )

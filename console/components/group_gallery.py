@@ -38,8 +38,10 @@ def _card(responses: Responses, group: GroupRecord) -> None:
         st.caption(literal(text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…") or "numbers only")
         truncated = sum(response.is_truncated for response in group.responses)
         mean = "no reward" if group.reward_mean is None else f"reward {number_text(group.reward_mean)}"
-        spread = "" if group.reward_std is None else f" ± {number_text(group.reward_std, 2)}"
-        st.markdown(f"**{literal(mean)}**{literal(spread)}", help="Mean and standard deviation of the group's rewards.")
+        spread = "" if group.reward_std is None else f"± {number_text(group.reward_std, 2)}"
+        st.markdown(
+            f"**{literal(mean)}** {literal(spread)}", help="Mean and standard deviation of the group's rewards."
+        )
         if truncated:
             st.badge(f"{truncated} cut at the limit", color="orange")
         st.button(

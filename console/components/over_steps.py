@@ -42,7 +42,9 @@ def _step(point: HistoryPoint, group: GroupRecord) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             st.markdown(f"**Step {point.step}**", width="content")
             mean = "no reward" if point.mean is None else f"mean reward {number_text(point.mean)}"
-            told = f"{mean} · {len(point.rewards)} responses · {number_text(point.length_mean, 3)} tokens each"
+            num = len(point.rewards)
+            told = f"{mean} · {num} {'response' if num == 1 else 'responses'}"
+            told += f" · {number_text(point.length_mean, 3)} tokens each"
             st.caption(literal(told), width="content")
             if point.num_truncated:
                 st.badge(f"{point.num_truncated} cut at the limit", color="orange")

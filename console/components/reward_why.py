@@ -15,7 +15,8 @@ from mmrl.runs.records import GroupRecord, ResponseRecord
 from mmrl.types import RewardPart
 
 _MAX_SHOWN = 2_000
-_COLUMNS = "4.5rem minmax(4rem,max-content) minmax(7rem,max-content) minmax(9rem,1fr)"
+_LINE = "display:flex;flex-wrap:wrap;align-items:center;gap:.1rem .9rem;margin-bottom:.35rem;font-size:.9rem"
+_WIDTHS = ("0 0 7rem", "0 0 8.5rem", "1 1 14rem")
 
 
 def reward_why(response: ResponseRecord, group: GroupRecord, *, shaping: Sequence[str]) -> None:
@@ -35,9 +36,12 @@ def parts_html(parts: Sequence[RewardPart], *, shaping: Sequence[str] = ()) -> s
             _value(part),
             _safe("; ".join(_reasons(part))),
         )
-        lines.append(_bar(part.value) + "".join(f'<div style="overflow-wrap:anywhere">{cell}</div>' for cell in cells))
-    style = f"display:grid;grid-template-columns:{_COLUMNS};gap:.3rem .9rem;align-items:center;font-size:.9rem"
-    return f'<div tabindex="0" style="overflow-x:auto"><div style="{style}">{"".join(lines)}</div></div>'
+        shown = "".join(
+            f'<div style="flex:{width};min-width:0;overflow-wrap:anywhere">{cell}</div>'
+            for width, cell in zip(_WIDTHS, cells, strict=True)
+        )
+        lines.append(f'<div style="{_LINE}">{_bar(part.value)}{shown}</div>')
+    return f"<div>{''.join(lines)}</div>"
 
 
 def _value(part: RewardPart) -> str:
@@ -65,7 +69,7 @@ def _bar(value: float | None) -> str:
     """Empty where there is no value; full beyond 1. The number beside it tells what the bar cannot."""
     share = 0.0 if value is None else min(1.0, max(0.0, value))
     return (
-        '<div aria-hidden="true" style="height:8px;border-radius:4px;background:rgba(127,127,127,.25)">'
+        '<div aria-hidden="true" style="flex:0 0 4.5rem;height:8px;border-radius:4px;background:rgba(127,127,127,.25)">'
         f'<div style="height:8px;border-radius:4px;width:{share * 100:.0f}%;background:#0b7a75"></div></div>'
     )
 
