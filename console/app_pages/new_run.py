@@ -55,6 +55,7 @@ def _begin_as_asked(beginnings: Beginnings) -> None:
         "from": beginnings.from_job,
         "checkpoint": beginnings.from_checkpoint,
         "data": lambda names: beginnings.with_data(names.split(",")),
+        "marks": lambda name: beginnings.from_marks(name, asked.get("base", ""), asked.get("goal", "preference")),
     }
     for name, make in ways.items():
         if asked.get(name):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from console.services.drafts import Draft, Drafts
+from console.services.mark_runs import marks_config
 from mmrl.config.base import ConfigModel, home
 from mmrl.config.dump import yaml_text
 from mmrl.config.kinds import class_of_kind
@@ -96,6 +97,11 @@ class Beginnings:
             pool=job.pool,
             checkpoint=str(found.checkpoint),
         )
+
+    def from_marks(self, name: str, base: str, goal: str) -> Draft:
+        """A run of a goal on a data set of people's marks, whole, from the policy that made the answers."""
+        text = yaml_text(marks_config(name, base, goal))
+        return self._drafts.create(text, origin=f"the marks {name} on {base}")
 
     def with_data(self, names: list[str]) -> Draft:
         """An empty run on a data set, or on a mix of several with equal weights."""

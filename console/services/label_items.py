@@ -74,8 +74,8 @@ class Drawing:
 
 @dataclass(frozen=True)
 class ItemSource:
-    """key: under which marks are kept. about: for people. bases: checkpoints that made the answers, by label, with the
-    folder of each model that is still there. image: where an image of a prompt lies."""
+    """key: under which marks are kept. about: for people. bases: checkpoints that made the answers, by label and in the
+    order of their steps, with the folder of each model that is still there. image: where an image of a prompt lies."""
 
     key: str
     about: str
@@ -104,7 +104,8 @@ def panel_source(evaluations: Sequence[Evaluation]) -> ItemSource:
         ]
         groups.append((Sample(row.prompt_id, row.prompt, row.answer, row.meta), tuple(sorted(candidates))))
     first = evaluations[0]
-    models = {each.model.label: Path(each.model.path) for each in evaluations}
+    by_step = sorted(evaluations, key=lambda each: -1 if each.model.step is None else each.model.step)
+    models = {each.model.label: Path(each.model.path) for each in by_step}
     return ItemSource(
         key=first.panel_hash,
         about=" and ".join(models),

@@ -21,8 +21,8 @@ from mmrl.jobs.roles import check_allowed
 from mmrl.types import Message, Sample, TextPart
 
 TEST_SHARE = 0.1
-"""Of the prompts that a data set of marks holds back, where there are ten or more."""
-_MIN_FOR_TEST = 10
+"""Of the prompts that a data set of marks holds back, where there are fifty or more: fewer pairs would tell nothing."""
+_MIN_FOR_TEST = 50
 
 
 def as_preferences(items: Iterable[Item], marks: Iterable[Mark]) -> list[Sample]:
