@@ -34,10 +34,8 @@ def test_every_algorithm_has_its_source_defaults_and_use_in_the_manual_or_at_the
     assert name not in sections or f"[`{name}`](#{name})" in MANUAL
 
 
-def test_every_section_of_an_algorithm_names_one_that_there_is() -> None:
-    """All of the first table, in its order, stand below it."""
-    assert re.findall(r"^\| \[`(\w+)`\]\(#\w+\)", MANUAL, flags=re.MULTILINE)[:3] == ["grpo", "dr_grpo", "rloo"]
-    named = set(re.findall(r"\[`(\w+)`\]\(#\w+\)", MANUAL))
+def test_every_algorithm_in_the_table_of_the_manual_exists_and_has_its_section() -> None:
+    named = set(re.findall(r"^\| \[`(\w+)`\]\(#\w+\)", MANUAL, flags=re.MULTILINE))
     assert len(named) >= 18
     assert named <= ALGORITHMS.keys()
     assert all(f"\n## {name}\n" in MANUAL for name in named)
