@@ -152,7 +152,7 @@ def look_over(bare_faults: set[tuple[str, str]], tmp_path: Path) -> Callable[[Pa
 
 def _foreign(url: str) -> list[str]:
     parts = urlsplit(url)
-    is_own = parts.scheme in ("data", "blob", "about") or parts.hostname in ("127.0.0.1", "localhost")
+    is_own = parts.scheme in ("data", "blob", "about", "file") or parts.hostname in ("127.0.0.1", "localhost")
     return [] if is_own else [f"request to {url}"]
 
 
