@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from job_rows import join
 from PIL import Image, ImageDraw
 
 from mmrl.config.loading import load_config
@@ -182,3 +183,37 @@ def _rollout(sample: Sample, text: str, index: int, step: int) -> Rollout:
         policy_version=step,
         seed=index,
     )
+
+
+def add_boxes_run(home: Any, database: Database) -> None:
+    """A run, `boxes` in the home, whose answers are boxes around the shape: near it, beside it, and no box at all."""
+    samples = [
+        replace(sample, answer="[[10, 12, 60, 60]]", messages=(_asked_where(sample),))
+        for sample in shape_samples(ImageStore(), 4)
+    ]
+    job = Jobs(database).submit(grpo_job("boxes", ["reward=[{type: iou}]"]))
+    home.jobs["boxes"] = job.id
+    run = RunInHome(database, join(database, cpus=64), job, samples=samples)
+    texts = ("\\boxed{[[12, 12, 62, 60]]}", "\\boxed{[[40, 30, 90, 70]]}", "\\boxed{[[0, 0, 20, 20]]}", "I see none")
+    values = (0.92, 0.25, 0.03, 0.0)
+    rewards = tuple(
+        RewardResult(value, (RewardPart("iou", value, 1.0, explanation="1 boxes for 1"),)) for value in values
+    )
+    advantages = tuple(value - sum(values) / 4 for value in values)
+    groups = [
+        ScoredGroup(
+            RolloutGroup(sample, tuple(_rollout(sample, text, index, 10) for index, text in enumerate(texts))),
+            rewards,
+            advantages=advantages,
+        )
+        for sample in samples
+    ]
+    run.writer.samples(10, "train", groups, store_path=ImageStore().path)
+    run.writer.close("succeeded")
+    run.index()
+    run.end(JobState.SUCCEEDED, "finished", exit_code=0)
+
+
+def _asked_where(sample: Sample) -> Message:
+    images = tuple(ImagePart(image) for image in sample.images)
+    return Message("user", (*images, TextPart("Where is the shape? Answer with its box in pixels.")))

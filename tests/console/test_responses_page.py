@@ -8,11 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from home_runs import add_boxes_run
 from homes import KINDS, NASTY, Home
 
 from console.components.response_cards import tokens_html
 from console.components.reward_why import parts_html
 from console.services.token_words import TokenCell
+from mmrl.jobs.database import Database
 from mmrl.types import RewardPart
 
 Homes = Callable[[str], Home]
@@ -119,3 +121,21 @@ def test_a_long_text_is_cut_and_shown_whole_when_asked_for(fresh_home: Homes, ru
     (whole,) = [button for button in test.button if "1,000,000 characters" in button.label]
     whole.click().run()
     assert any(len(code.value) >= 1_000_000 - 1 for code in test.code)
+
+
+def test_boxes_of_reference_and_response_are_drawn_and_told(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("empty")
+    with Database.open() as database:
+        add_boxes_run(home, database)
+    test = run_page("responses", home, run=home.jobs["boxes"], group="0")
+    assert not test.exception
+    told = [each.value for each in test.caption if "the reference," in each.value]
+    assert told == [
+        "Green, solid: the reference, [10, 12, 60, 60]. Orange, dashed and numbered: the response, [12, 12, 62, 60]. "
+        "In pixels."
+    ]
+    test.button_group(key="responses-boxes").set_value(3).run()
+    assert test.query_params["boxes"] == "3"
+    assert any("the response, none" in each.value for each in test.caption)
+    test.button_group(key="responses-image").set_value("stored").run()
+    assert not any("the reference," in each.value for each in test.caption)
