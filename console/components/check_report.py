@@ -107,7 +107,7 @@ def _answers(values: Mapping[str, Any]) -> None:
         return
     rows = [{"answer": answer[:40] or "(empty)", "rows": number} for answer, number in common.items()]
     chart = (
-        alt.Chart(alt.Data(values=rows), height=24 * len(rows) + 30)
+        alt.Chart(alt.Data(values=rows), height=22 * len(rows) + 70)
         .mark_bar(color=CHART_COLOURS[0], aria=False)
         .encode(
             y=alt.Y("answer:N", sort=None, title=None, axis=alt.Axis(labelLimit=200, labelOverlap=False)),

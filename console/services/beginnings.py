@@ -45,10 +45,11 @@ class Template:
 
 
 def templates() -> list[Template]:
-    """The configs that come with mmrl, and an empty one for each goal; the tiny model's first."""
+    """The configs that come with mmrl, the tiny model's first and then by what they need, and an empty one for each
+    goal."""
     texts = [(file.stem, file.read_text(encoding="utf-8")) for file in sorted(CONFIGS.glob("*.yaml"))]
     found = [template for stem, text in texts if (template := _of_text(stem, text)) is not None]
-    found.sort(key=lambda each: each.name != TINY)
+    found.sort(key=lambda each: (each.name != TINY, _num_gpus(each.needs)))
     return [*found, *(_empty(kind) for kind in GOALS)]
 
 
@@ -167,6 +168,11 @@ def _needs(data: Mapping[str, Any]) -> str:
     if gpus:
         return f"{gpus:g} GPUs" if gpus != 1 else "1 GPU"
     return "1 GPU" if (data.get("rollout") or {}).get("engine") == "vllm" else "a CPU will do"
+
+
+def _num_gpus(needs: str) -> float:
+    number = needs.partition(" ")[0]
+    return float(number) if number.replace(".", "", 1).isdecimal() else 0.0
 
 
 @lru_cache(maxsize=16)

@@ -28,22 +28,26 @@ MOST_BYTES = 1_000_000_000
 
 
 def pages(home) -> dict[str, tuple[str, dict[str, str]]]:
-    """Name -> page and query."""
+    """Name -> page and query: of each file in `app_pages` at least one."""
     newest = list(home.jobs.values())[:1000]
+    several = {
+        "dataset": {"": {"name": "data-001"}},
+        "runs": {
+            "": {},
+            "failed": {"state": "failed"},
+            "text": {"q": "0420"},
+            "five compared": {"compare": ",".join(newest[-5:])},
+        },
+        "run": {"": {"id": newest[-1]}, "checkpoints": {"id": newest[-1], "tab": "checkpoints"}},
+        "responses": {"": {"run": newest[-1]}},
+        "settings": {"": {}, "people": {"part": "People"}, "installation": {"part": "Installation"}},
+    }
+    files = sorted(file.stem for file in (ROOT / "console" / "app_pages").glob("[!_]*.py"))
+    queries = {file: several.get(file, {"": {}}) for file in files}
     return {
-        "home": ("home", {}),
-        "data sets": ("datasets", {}),
-        "data set": ("dataset", {"name": "data-001"}),
-        "new run": ("new_run", {}),
-        "runs": ("runs", {}),
-        "runs, failed": ("runs", {"state": "failed"}),
-        "runs, text": ("runs", {"q": "0420"}),
-        "runs, five compared": ("runs", {"compare": ",".join(newest[-5:])}),
-        "run": ("run", {"id": newest[-1]}),
-        "cluster": ("cluster", {}),
-        "settings": ("settings", {}),
-        "settings, people": ("settings", {"part": "People"}),
-        "settings, installation": ("settings", {"part": "Installation"}),
+        ", ".join(filter(None, (file.replace("_", " "), words))): (file, query)
+        for file in files
+        for words, query in queries[file].items()
     }
 
 

@@ -1,5 +1,5 @@
-"""Home, Cluster and Settings in a real browser: how they look, that they live without a reload, and what they do when
-things go."""
+"""Home, Cluster, Settings and the pages of data in a real browser: how they look, that they live without a reload, and
+what they do when things go."""
 
 from __future__ import annotations
 
@@ -23,6 +23,10 @@ from mmrl.jobs.users import Users
 
 PAGES = {
     "home": ("/", "Best checkpoints"),
+    "datasets": ("/datasets", "Data sets"),
+    "dataset": ("/dataset?name=shapes", "shapes"),
+    "dataset-statistics": ("/dataset?name=shapes&view=statistics", "shapes"),
+    "new-run": ("/new-run", "Begin with a template"),
     "cluster": ("/cluster", "Pools"),
     "settings": ("/settings", "New token"),
     "settings-people": ("/settings?part=People", "Add somebody"),
