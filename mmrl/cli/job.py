@@ -251,7 +251,11 @@ def logs(
                 note(f"{found.name}: {found.state}, and never started; `mmrl job show {found.short_id}` tells why")
             return
         poll_s = min(jobs.database.settings.poll_s, 1.0)
-        ended = Follower(jobs, found.id, out=sys.stdout, poll_s=poll_s, stream=stream, tail=tail).run()
+
+        def tell(job: Job) -> None:
+            note(f"{job.name}: {job.state}; {jobs.why_pending(job).message}")
+
+        ended = Follower(jobs, found.id, out=sys.stdout, poll_s=poll_s, stream=stream, tail=tail, tell=tell).run()
     why = untold_failure(ended)
     note(f"{ended.name}: {ended.state}" + (f": {why}" if why else ""))
     raise typer.Exit(exit_code_of([ended]))
@@ -300,7 +304,7 @@ def wait(
     from mmrl.cli.job_text import job_row, state_text, steps_text
 
     def tell(found: Job) -> None:
-        why = f"; {jobs.why_pending(found).message}" if found.state == "lost" else ""
+        why = f"; {jobs.why_pending(found).message}" if found.state in ("queued", "paused", "lost") else ""
         note(f"{found.name} {found.short_id}: {state_text(found)}, step {steps_text(found)}{why}")
 
     with open_jobs() as jobs:

@@ -52,7 +52,7 @@ def wait_for(
             return found
         if deadline is not None and time.monotonic() > deadline:
             open_jobs = ", ".join(f"{job.short_id} ({job.state})" for job in found if not job.is_terminal)
-            raise WaitTimeoutError(f"after {timeout_s:g} s these have not ended: {open_jobs}; they go on")
+            raise WaitTimeoutError(f"after {timeout_s:g} s these have not ended: {open_jobs}; they stay as they are")
         time.sleep(poll_s)
 
 
@@ -109,7 +109,10 @@ def _last_words(job: Job) -> str:
 
 
 class Follower:
-    """Prints the logs of a job as they grow, over all attempts. out: where; tail: begin with so many last lines."""
+    """Prints the logs of a job as they grow, over all attempts. out: where; tail: begin with so many last lines.
+
+    tell: is given the job each time that it has come to stand where nothing is written: queued, paused or lost.
+    """
 
     def __init__(
         self,
@@ -120,6 +123,7 @@ class Follower:
         poll_s: float,
         stream: Stream = "stderr",
         tail: int | None = None,
+        tell: Callable[[Job], None] | None = None,
     ) -> None:
         self._jobs = jobs
         self._job_id = job_id
@@ -127,6 +131,8 @@ class Follower:
         self._poll_s = poll_s
         self._stream: Stream = stream
         self._tail = tail
+        self._tell = tell
+        self._told: JobState | None = None
         self._logs: RunLogs | None = None
         self._since = 1
         self._places: dict[int, list[int]] = {}
@@ -138,6 +144,9 @@ class Follower:
             sweep(self._jobs.database)
             job = self._jobs.get(self._job_id)
             self._print_new(job)
+            if self._tell is not None and job.state is not self._told and not (job.is_held or job.is_terminal):
+                self._tell(job)
+            self._told = job.state
             if job.is_terminal or is_over:
                 return job
             time.sleep(self._poll_s)

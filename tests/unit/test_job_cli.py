@@ -18,6 +18,7 @@ from mmrl.cli.app import main
 from mmrl.jobs import tables
 from mmrl.jobs.database import Database
 from mmrl.jobs.index import IndexBatch
+from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.leases import Leases
 from mmrl.jobs.records import CheckpointRow, Lease
 
@@ -159,7 +160,7 @@ def test_waiting_longer_than_asked_ends_with_1_and_leaves_the_job(config: Path, 
     submitted(mmrl, config)
     code, _, err = mmrl("job", "wait", "probe", "--timeout", 0)
     assert code == 1
-    assert "they go on" in err
+    assert "they stay as they are" in err
     assert json.loads(mmrl("job", "list", "--json")[1])[0]["state"] == "queued"
 
 
@@ -308,14 +309,30 @@ def test_show_tells_what_a_job_that_does_not_run_needs(config: Path, mmrl: Run) 
             index_checkpoint(database, lease, step)
         assert f"worker       {lease.worker_id}\n" in mmrl("job", "show", "probe")[1]
         with database.transaction() as connection:
-            connection.execute(tables.jobs.update().values(lease_expires_at=1.0))
+            just_now = database.now(connection) - 5.0
+            connection.execute(tables.jobs.update().values(lease_expires_at=just_now))
         text = mmrl("job", "show", "probe")[1]
         assert "whose lease ran out" in text
         assert "checkpoints  step 2, 4 … 30 (15)" in text
         assert "queued → starting" in text, "checkpoints leave room for what happened"
         with database.transaction() as connection:
-            connection.execute(tables.jobs.update().values(state="lost"))
+            connection.execute(tables.jobs.update().values(lease_expires_at=1.0))
     assert "its worker is gone" in mmrl("job", "show", "probe")[1]
+
+
+def test_following_a_job_tells_why_nothing_is_written(config: Path, mmrl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = submitted(mmrl, config)
+    with Database.open() as database:
+        jobs, waits = Jobs(database), iter([Jobs.pause, Jobs.resume, Jobs.cancel])
+        monkeypatch.setattr("time.sleep", lambda seconds: next(waits)(jobs, job["id"]))
+        code, out, err = mmrl("job", "logs", "probe", "-f")
+    assert (code, out) == (7, "")
+    lines = err.splitlines()
+    assert [line.split(";")[0] for line in lines] == [
+        "probe: queued", "probe: paused", "probe: queued", "probe: cancelled"
+    ]  # fmt: skip
+    assert "no worker for pool default" in lines[0]
+    assert f"mmrl job resume {job['id'][-8:]}" in lines[1]
 
 
 def index_checkpoint(database: Database, lease: Lease, step: int) -> None:
