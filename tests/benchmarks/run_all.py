@@ -123,7 +123,9 @@ def job_database() -> str:
 def console() -> str:
     """Server time and memory of the console's pages on a large home."""
     title = "Pages of the console, 1,000 runs and 1,000,000 samples indexed (`tests/benchmarks/console_pages.py`):"
-    return printed(title, "console_pages.py")
+    pages = printed(title, "console_pages.py")
+    title = "Responses and Compare, 1,000,000 responses on disk (`tests/benchmarks/console_samples.py`):"
+    return pages + printed(title, "console_samples.py")
 
 
 def printed(title: str, script: str, *arguments: str) -> str:
