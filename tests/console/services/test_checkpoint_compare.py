@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from evaluation_builders import SETTINGS, evaluated
+from evaluation_builders import SETTINGS, VERSIONS, evaluated
 
 from console.services.checkpoint_compare import by_panel, chosen, compare, word_differences
+from console.services.compare_export import export_comparison
+from console.services.exports import make
 from mmrl.data.images import ImageStore
 from mmrl.errors import DataError
 from mmrl.evaluation.panels import Panel, panel_of, save_panel
@@ -44,6 +47,8 @@ def test_wins_ties_losses_and_changes_are_counted_prompt_by_prompt(panel: Panel,
     result = found.comparison.results[0]["accuracy"]
     assert (result.first, result.second, result.better, result.same, result.worse) == (0.5, 0.5, 1, 2, 1)
     assert result.p_value == 1.0
+    # 0, +1, -1, 0: mean 0, deviation sqrt(2 / 3), Student's t of 3 degrees 3.1824: 3.1824 · 0.8165 / 2 = 1.2992
+    assert (result.difference, result.low, result.high) == pytest.approx((0.0, -1.2992, 1.2992), abs=1e-4)
 
 
 def test_where_nothing_was_graded_the_reward_alone_is_compared(panel: Panel, tmp_path: Path) -> None:
@@ -63,6 +68,37 @@ def test_evaluations_are_grouped_by_what_was_asked_and_the_first_named_is_the_ba
     assert chosen(groups[0], []) == [first, third]
     assert chosen(groups[0], [third.id, "gone", first.id]) == [third, first]
     assert chosen(groups[1], []) == [other]
+
+
+def test_steps_are_ordered_by_number_and_not_by_text(panel: Panel, tmp_path: Path) -> None:
+    made = {step: _asked(panel, step, "7312", tmp_path) for step in (100, 9, 20)}
+    (group,) = by_panel(list(made.values()))
+    assert chosen(group, []) == [made[9], made[100]]
+
+
+def test_what_differs_besides_the_weights_is_flagged(panel: Panel, tmp_path: Path) -> None:
+    other = replace(VERSIONS, template="another", processor="another", rewards="another")
+    found = compare([_asked(panel, 0, "7918", tmp_path), _asked(panel, 9, "7359", tmp_path, versions=other)])
+    (flags,) = found.comparison.flags
+    assert [flag.removeprefix("not the same: ") for flag in flags] == [
+        "the chat template",
+        "the image processor",
+        "the rewards, or code of theirs",
+    ]
+
+
+def test_a_comparison_is_exported_response_by_response_with_its_figures(panel: Panel, tmp_path: Path) -> None:
+    found = compare([_asked(panel, 0, "7918", tmp_path), _asked(panel, 9, "7359", tmp_path)])
+    export = export_comparison(found, found.rows[1:3], only="solved")
+    rows = [json.loads(line) for line in make(export, "jsonl").data.splitlines()]
+    assert [(row["checkpoint"], row["change"], row["response"], row["part exact"]) for row in rows] == [
+        ("a-run@0", "base", "9", 0.0),
+        ("a-run@9", "newly solved", "3", 1.0),
+        ("a-run@0", "base", "1", 1.0),
+        ("a-run@9", "regressed", "5", 0.0),
+    ]
+    assert export.about["accuracy of a-run@9"].endswith("1 wins, 2 ties, 1 losses on 4 prompts")
+    assert export.about["prompts"] == "2 of 4, newly solved"
 
 
 def test_files_that_are_gone_are_told(panel: Panel, tmp_path: Path) -> None:

@@ -62,6 +62,13 @@ def test_parts_disagree_where_each_likes_best_what_the_other_does_not() -> None:
     assert disagreements(_group(_response(1.0, 0.2), _response(1.0, 0.4), _response(None, 0.0))) == []
 
 
+def test_responses_are_ordered_by_number_with_missing_rewards_last() -> None:
+    group = _group(
+        *(replace(_response(reward), sample_idx=index) for index, reward in enumerate((9.0, None, 10.0, -1.0)))
+    )
+    assert [response.reward for response in group.by_reward] == [10.0, 9.0, -1.0, None]
+
+
 def test_text_is_found_in_prompt_answer_and_responses_whatever_its_case() -> None:
     group = _group(_response(1.0, text="It is GREEN"))
     assert [GroupFilter(find=text).fits(group) for text in ("green", "COLOUR", "Red", "blue")] == [
