@@ -18,7 +18,7 @@ from console.components.reward_try import try_out
 
 VIEWS: Mapping[str, str] = {
     "all": "All rewards",
-    "own": "Brought functions",
+    "own": "Your functions",
     "try": "Try on rows",
     "rescore": "On a past run",
     "people": "Beside people",

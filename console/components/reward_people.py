@@ -10,7 +10,7 @@ import streamlit as st
 
 from console import context
 from console.components.parts import attempted, empty_state, part
-from console.components.reward_task import rewards_area, task_view, work
+from console.components.reward_task import number_table, rewards_area, task_view, work
 from console.components.reward_try import dataset_refs, parts
 from console.components.text import literal, shown
 from console.services.formats import count_text, number_text
@@ -37,7 +37,7 @@ def people(default: str) -> None:
             people_text = "1 person" if found.num_people == 1 else f"{count_text(found.num_people)} people"
             unknown = f"; {count_text(found.num_unknown)} of them were never scored" if found.num_unknown else ""
             st.caption(f"{count_text(found.num_pairs)} pairs, judged by {people_text}{unknown}.")
-            agreement_table([asdict(each) for each in found.agreements])
+            agreement_table([asdict(each) for each in found.agreements], key="marked")
         st.page_link("app_pages/label.py", label="Label")
     st.subheader("Other rewards on pairs of a data set", help="The rewards below score both answers of each pair anew.")
     refs = dataset_refs()
@@ -53,10 +53,10 @@ def people(default: str) -> None:
     task_view("people", stamp_of(text, ref), _result)
 
 
-def agreement_table(rows: Sequence[Mapping[str, Any]]) -> None:
+def agreement_table(rows: Sequence[Mapping[str, Any]], *, key: str) -> None:
     """rows: as `OrderAgreement`."""
     if rows:
-        st.table([_row(each) for each in rows], border="horizontal")
+        number_table([_row(each) for each in rows], key=key)
 
 
 def _row(found: Mapping[str, Any]) -> dict[str, str]:
@@ -75,7 +75,7 @@ def _row(found: Mapping[str, Any]) -> dict[str, str]:
 
 def _result(data: Any) -> None:
     st.caption(literal(f"{count_text(data['pairs'])} pairs of {data['data']}"))
-    agreement_table(data["agreement"])
+    agreement_table(data["agreement"], key="pairs")
     if data["rows"]:
         st.markdown(f"**{count_text(len(data['rows']))} pairs whose rejected answer gets more**")
     for row in data["rows"][:_SHOWN]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import streamlit as st
@@ -37,10 +38,10 @@ def registry(name: str | None, *, choose: Callable[[str], None], to_try: Callabl
 
 def _note(note: RewardNote, to_try: Callable[[], None]) -> None:
     st.subheader(note.type)
-    st.text(note.pays)
+    st.markdown(note.pays)
     if note.formula:
-        st.caption("How it is reckoned")
-        st.text(note.formula)
+        st.caption("How it is counted")
+        st.markdown(note.formula)
     if note.reads:
         st.caption("Where it reads the answer")
         st.markdown(note.reads)
@@ -63,7 +64,11 @@ def _row(field: RewardField) -> dict[str, str]:
     default = "must be set" if field.required else value_text(field.default)
     return {
         "Setting": f"`{field.name}`",
-        "Type": literal(field.type),
         "Default": literal(default),
-        "Meaning": literal(field.description),
+        "Meaning": f"{literal(field.description)} *{literal(_type(field.type))}*",
     }
+
+
+def _type(text: str) -> str:
+    """`Literal['a', 'b']` as `one of a, b`."""
+    return re.sub(r"Literal\[(.*?)\]", lambda found: f"one of {found[1]}".replace("'", ""), text)

@@ -12,7 +12,7 @@ import streamlit as st
 from console import context
 from console.components.address import change, words
 from console.components.parts import attempted, empty_state, part
-from console.components.reward_task import rewards_area, set_rewards, task_view, work
+from console.components.reward_task import number_table, rewards_area, set_rewards, task_view, work
 from console.components.reward_try import parts
 from console.components.text import literal, shown
 from console.services.formats import count_text, number_text
@@ -25,7 +25,7 @@ from mmrl.jobs.searching import JobFilter
 
 _MOST_RUNS = 200
 _SHOWN_GROUPS = 15
-_SHOWN_ROWS = 15
+_SHOWN_ROWS = 10
 
 
 def rescore() -> None:
@@ -97,7 +97,7 @@ def _result(job: Job, data: Any) -> None:
     _figures(data)
     if data["distribution"]:
         _histogram(data["distribution"])
-    st.table([_moved(each) for each in (data["total"], *data["parts"])], border="horizontal")
+    number_table([_moved(each) for each in (data["total"], *data["parts"])], key="moved")
     _groups(job, data["split"], data["moved_groups"])
     _rows(job, data["split"], data["rows"])
 
@@ -133,15 +133,15 @@ def _figures(data: Mapping[str, Any]) -> None:
 
 def _histogram(found: Mapping[str, Any]) -> None:
     edges = found["edges"]
-    middles = [(low + high) / 2 for low, high in pairwise(edges)]
+    bins = list(pairwise(edges))
     rows = [
-        {"total": middle, "range": f"{low:.3g} to {high:.3g}", "responses": count, "when": when}
+        {"total": low, "range": f"{low:.3g} to {high:.3g}", "responses": count, "when": when}
         for when in ("before", "after")
-        for middle, low, high, count in zip(middles, edges, edges[1:], found[when], strict=False)
+        for (low, high), count in zip([*bins, (edges[-1], edges[-1])], [*found[when], 0], strict=True)
     ]
     chart = (
         alt.Chart(alt.Data(values=rows))
-        .mark_line(aria=False, interpolate="step", strokeWidth=2)
+        .mark_line(aria=False, interpolate="step-after", strokeWidth=2)
         .encode(
             x=alt.X("total:Q", title="total reward", axis=alt.Axis(format="~g", aria=False)),
             y=alt.Y("responses:Q", title="responses", axis=alt.Axis(format=",d", tickMinStep=1, aria=False)),
@@ -160,7 +160,7 @@ def _histogram(found: Mapping[str, Any]) -> None:
     told = {when: ", ".join(map(str, found[when])) for when in ("before", "after")}
     spec = {name: value for name, value in chart.to_dict().items() if name != "config"}
     alternative = (
-        f"Totals in {len(middles)} equal bins from {edges[0]:.3g} to {edges[-1]:.3g}. "
+        f"Totals in {len(bins)} equal bins from {edges[0]:.3g} to {edges[-1]:.3g}. "
         f"Responses before: {told['before']}. After: {told['after']}."
     )
     st.vega_lite_chart(spec=spec, key="rescore-histogram", alt=alternative)
@@ -212,13 +212,10 @@ def _rows(job: Job, split: str, rows: Sequence[Mapping[str, Any]]) -> None:
                 if row["flips"]:
                     st.badge("advantage flips", color="orange")
             st.text(shown(row["text"], most=1500) or "(empty)")
-            before, after = st.columns(2)
-            with before:
-                st.caption("before")
-                parts(row["parts_before"])
-            with after:
-                st.caption("after")
-                parts(row["parts_after"])
+            for column, when in zip(st.columns(2), ("before", "after"), strict=True):
+                with column, st.container(gap=None):
+                    st.caption(when)
+                    parts(row[f"parts_{when}"])
 
 
 def _link(job: Job, split: str, step: int, group_id: int) -> None:

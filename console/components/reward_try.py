@@ -11,7 +11,7 @@ import streamlit as st
 from console import context
 from console.components.dataset_rows import pager
 from console.components.parts import attempted, empty_state, problem
-from console.components.reward_task import rewards_area, task_view, work
+from console.components.reward_task import number_table, rewards_area, task_view, work
 from console.components.text import literal, shown
 from console.services.datasets import Catalogued
 from console.services.formats import count_text, number_text
@@ -47,7 +47,7 @@ def dataset_refs() -> list[str]:
 def _result(data: Any) -> None:
     summaries = data["probes"]
     st.caption(literal(f"{count_text(data['samples'])} rows of {data['data']}, each answered in several ways"))
-    st.table([_summary(each) for each in summaries], border="horizontal")
+    number_table([_summary(each) for each in summaries], key="tried")
     if data["problems"]:
         with st.container(border=True, key="try-problems"):
             st.markdown(f"**{count_text(len(data['problems']))} problems**")
