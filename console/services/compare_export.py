@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from console.services.checkpoint_compare import CHANGES, Compared, ComparedRow, label_of
 from console.services.exports import Export, Record
 from console.services.formats import number_text
 from console.services.response_export import response_values
 from mmrl.evaluation.paired import PairedResult
-from mmrl.evaluation.records import Evaluation
 from mmrl.types import Sample
 
 
@@ -64,14 +62,10 @@ def _records(compared: Compared, rows: Sequence[ComparedRow]) -> Iterator[Record
             "answer": row.answer,
             "images": " ".join(image.sha256 for image in images) or None,
         }
-        paths = tuple(path for image in images if (path := _image(evaluations[0], image.sha256)) is not None)
+        paths = tuple(path for image in images if (path := evaluations[0].image(image.sha256)) is not None)
         section = " ".join(row.prompt[-1].text.split())[:120] if row.prompt else row.prompt_id
         for number, (evaluation, responses) in enumerate(zip(evaluations, row.responses, strict=True)):
             change = CHANGES[each.changes[number - 1]] if number else "base"
             for response in responses:
                 values = {**shared, "checkpoint": label_of(evaluation), "change": change, **response_values(response)}
                 yield Record(values, f"{section} ({row.prompt_id[:12]})", paths)
-
-
-def _image(evaluation: Evaluation, sha256: str) -> Path | None:
-    return evaluation.image(sha256)

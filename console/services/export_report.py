@@ -25,6 +25,8 @@ MAX_IMAGE_BYTES = 16 * 1024 * 1024
 MAX_TEXT = 20_000
 """Characters of one text."""
 
+_LONG = 24
+"""Characters from which on a column of texts is made wide."""
 _STYLE = """
 :root{color-scheme:light dark;--ink:#0a0f12;--paper:#fff;--soft:#f3f6f7;--line:#d5dde0;--gray:#55626a;--accent:#0a6560}
 @media(prefers-color-scheme:dark){:root{--ink:#e6ecef;--paper:#13181b;--soft:#1d2428;--line:#364147;--gray:#a3b0b7;
@@ -40,7 +42,7 @@ img{max-width:100%;height:auto;border-radius:.3rem;margin:0 .6rem .6rem 0;backgr
 th{text-align:left;color:var(--gray);font-weight:600;white-space:nowrap}
 th,td{padding:.4rem .7rem .4rem 0;border-bottom:1px solid var(--line);vertical-align:top}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-td.text{min-width:10rem;white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:plaintext}
+td.long{min-width:min(22rem,70vw)}td.text{white-space:pre-wrap;overflow-wrap:anywhere;unicode-bidi:plaintext}
 .none{color:var(--gray)}footer,.told{color:var(--gray);font-size:.9rem}
 @media print{section{break-inside:avoid}}
 """
@@ -80,18 +82,20 @@ def _table(records: Sequence[Record], leave_out: set[str]) -> str:
     if not columns:
         return ""
     numbers = {name for name in columns if all(_is_number(record.values.get(name)) for record in records)}
+    long = {name for name in columns if any(_is_long(record.values.get(name)) for record in records)}
     head = "".join(f"<th{_kind(name in numbers)}>{_safe(name)}</th>" for name in columns)
     rows = (
-        f"<tr>{''.join(_cell(record.values.get(name), name in numbers) for name in columns)}</tr>" for record in records
+        f"<tr>{''.join(_cell(record.values.get(name), name in numbers, name in long) for name in columns)}</tr>"
+        for record in records
     )
     head_row = f"<thead><tr>{head}</tr></thead>"
     return f'<div class="wide" tabindex="0"><table>{head_row}<tbody>{"".join(rows)}</tbody></table></div>'
 
 
-def _cell(value: Any, is_number: bool) -> str:
+def _cell(value: Any, is_number: bool, is_long: bool) -> str:
     if is_number:
         return f'<td class="number">{_shown(value)}</td>'
-    return f'<td class="text" dir="auto">{_shown(value)}</td>'
+    return f'<td class="text{" long" if is_long else ""}" dir="auto">{_shown(value)}</td>'
 
 
 def _kind(is_number: bool) -> str:
@@ -122,6 +126,10 @@ def _safe(text: str) -> str:
 
 def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > _LONG
 
 
 class _Images:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from console.services.exports import Export, Record
@@ -13,7 +12,7 @@ from console.services.responses import GroupFilter, Responses, StepGroups
 from mmrl.jobs.records import Job
 from mmrl.runs.records import GroupRecord, ResponseRecord
 
-SHARED = ("prompt", "answer", "images")
+SHARED = ("step", "group", "prompt_id", "prompt", "answer", "images")
 
 
 def export_step(job: Job, responses: Responses, found: StepGroups, wanted: GroupFilter) -> Export:
@@ -54,11 +53,11 @@ def response_values(response: ResponseRecord) -> dict[str, Any]:
     told = "; ".join(f"{part.name}: {part.error or part.explanation}" for part in response.parts if _says(part))
     return {
         "reward": response.reward,
+        "response": response.text,
         **{f"part {part.name}": part.value for part in response.parts},
         "advantage": response.advantage,
         "length": response.length,
         "finish_reason": response.finish_reason,
-        "response": response.text,
         "why": told or None,
     }
 
@@ -66,22 +65,19 @@ def response_values(response: ResponseRecord) -> dict[str, Any]:
 def _records(responses: Responses, groups: Iterator[GroupRecord] | Sequence[GroupRecord]) -> Iterator[Record]:
     for group in groups:
         shared = _shared(group)
-        images = tuple(path for image in group.images if (path := _image(responses, image.sha256)) is not None)
+        images = tuple(path for image in group.images if (path := responses.image(image.sha256)) is not None)
         mean = "no reward" if group.reward_mean is None else f"mean reward {number_text(group.reward_mean)}"
         section = f"Step {group.step}, group {group.group_id}: {mean}"
         for response in group.by_reward:
-            values = {"step": group.step, "group": group.group_id, "response_index": response.sample_idx}
-            yield Record({**values, **shared, **response_values(response)}, section, images)
+            where = {"step": group.step, "group": group.group_id}
+            values = {**where, **shared, **response_values(response), "response_index": response.sample_idx}
+            yield Record(values, section, images)
 
 
 def _shared(group: GroupRecord) -> Mapping[str, Any]:
     prompt = None if group.prompt is None else "\n\n".join(f"{turn.role}: {turn.text}" for turn in group.prompt)
     images = " ".join(image.sha256 for image in group.images) or None
     return {"prompt_id": group.prompt_id, "prompt": prompt, "answer": group.answer, "images": images}
-
-
-def _image(responses: Responses, sha256: str) -> Path | None:
-    return responses.image(sha256)
 
 
 def _about(job: Job) -> dict[str, str]:

@@ -127,7 +127,7 @@ def _draw(draw: ImageDraw.ImageDraw, shape: Shape, colour: str, *, is_dashed: bo
             _line(draw, start, end, colour, is_dashed=is_dashed)
         corner = (shape.x1 + 4, shape.y1 + 3)
     if label:
-        font = ImageFont.load_default(18)
+        font = ImageFont.load_default(26)
         draw.text(corner, label, fill=colour, font=font, stroke_width=3, stroke_fill="white")
 
 
