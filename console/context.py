@@ -20,9 +20,11 @@ from mmrl.jobs.database import URL_VARIABLE, Database
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.pools import Fleet
 from mmrl.jobs.records import User
+from mmrl.jobs.sweeping import sweep
 from mmrl.jobs.users import Users
 
 _CONNECTIONS = 8
+_LOOK_EVERY_S = 5.0
 
 
 def database() -> Database:
@@ -43,7 +45,8 @@ def viewer() -> User:
 
 
 def jobs() -> Jobs:
-    """What can be asked of jobs, in the viewer's name."""
+    """What can be asked of jobs, in the viewer's name. A job whose last worker is gone is told as lost."""
+    _look_for_lost(str(home().absolute()), os.environ.get(URL_VARIABLE) or "")
     return Jobs(database(), actor=viewer())
 
 
@@ -68,6 +71,12 @@ def conversations() -> Conversations:
 def answers() -> Answers:
     """Answers of checkpoints that are under way, shared by all sessions."""
     return _start_answers(str(home().absolute()))
+
+
+@st.cache_resource(show_spinner=False, max_entries=4, ttl=_LOOK_EVERY_S)
+def _look_for_lost(home_path: str, url: str) -> None:
+    """Once in a while, however many sessions ask."""
+    sweep(_open(home_path, url))
 
 
 @st.cache_resource(show_spinner=False, max_entries=4)

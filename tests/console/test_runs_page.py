@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from homes import NASTY, Home
 
 from console.components.text import literal
 from console.services.runs import PAGE_SIZE
+from mmrl.jobs import tables
 from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.states import Desired, JobState
@@ -161,3 +163,12 @@ def test_a_broken_home_shows_all_runs_and_hostile_text_as_it_stands(shared_home:
 def test_nonsense_in_the_address_is_no_error(shared_home: Homes, run_page: RunPage, word: str) -> None:
     test = run_page("runs", shared_home("small"), **{word: "%' OR 1=1 --<b>"})
     assert not test.exception
+
+
+def test_a_run_whose_last_worker_is_gone_is_told_as_lost(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("small")
+    with home.active(), Database.open() as database, database.transaction() as connection:
+        gone = sa.update(tables.jobs).where(tables.jobs.c.id == home.jobs["running"])
+        connection.execute(gone.values(lease_expires_at=1.0))
+    assert "running" in _names(run_page("runs", home, state="lost"))
+    assert _state(home, "running") == (JobState.LOST, Desired.RUN)
