@@ -42,6 +42,8 @@ class MarkedRewards:
 def marked_rewards(marks: Sequence[Mark], jobs: JobReads) -> MarkedRewards:
     """What all marks together say of each reward."""
     pairs = marked_pairs(marks)
+    if not pairs:
+        return MarkedRewards(0, 0, 0, ())
     values = _Values(jobs)
     known = [(pair, values.of(pair.prompt_id, pair.a), values.of(pair.prompt_id, pair.b)) for pair in pairs]
     scored = [(pair, a, b) for pair, a, b in known if a and b]
