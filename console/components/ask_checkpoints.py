@@ -40,7 +40,8 @@ def ask_checkpoints(group: PanelGroup | None) -> None:
             return
         offered = asking_checkpoints.candidates(context.jobs(), run)
         answered = {each.step for each in offered if group and prompts.name == group.name and _has(each, group)}
-        chosen = _choose(offered, answered)
+        under_way = asking_checkpoints.steps_under_way(context.jobs(), run, prompts)
+        chosen = _choose(offered, answered, under_way)
         st.button(
             f"Ask {len(chosen)} of them" if chosen else "Ask them",
             key="ask-submit",
@@ -119,9 +120,9 @@ def _prompts(run: Job, group: PanelGroup | None) -> Prompts | None:
     return None
 
 
-def _choose(offered: Sequence[Candidate], answered: set[int]) -> list[Candidate]:
+def _choose(offered: Sequence[Candidate], answered: set[int], under_way: set[int]) -> list[Candidate]:
     """Where nothing was chosen, step 0 and the best or the last one, of those that did not answer yet."""
-    known = {str(each.step): each for each in offered if each.step not in answered}
+    known = {str(each.step): each for each in offered if each.step not in answered | under_way}
     asked_for = words().get("steps")
     if asked_for is None:
         ends = [each for each in offered if each.is_best] or list(offered[-1:])
@@ -137,9 +138,9 @@ def _choose(offered: Sequence[Candidate], answered: set[int]) -> list[Candidate]
         max_selections=_MAX_AT_ONCE,
         on_change=changed("ask-steps", lambda steps: change(steps=",".join(steps) or "none")),
     )
-    if answered:
-        told = ", ".join(f"step {step}" for step in sorted(answered))
-        st.caption(f"Answered already: {told}.")
+    for told, steps in (("Answered already", answered), ("Under way", under_way)):
+        if steps:
+            st.caption(f"{told}: {', '.join(f'step {step}' for step in sorted(steps))}.")
     return [known[step] for step in st.session_state["ask-steps"] if step in known]
 
 
@@ -148,12 +149,15 @@ def _has(candidate: Candidate, group: PanelGroup) -> bool:
 
 
 def _ask(chosen: Sequence[Candidate], prompts: Prompts) -> None:
+    """A second click finds those of the first under way, and nothing left to ask."""
+    if not chosen:
+        return
     try:
         asking_checkpoints.ask(context.jobs(), chosen, prompts)
     except (MmrlError, OSError) as error:
         st.session_state[_REFUSED] = str(error)
     else:
-        change(asked=prompts.name, steps=None, prompts=None, ids=None, panel=None)
+        change(asked=prompts.name, steps=None, prompts=prompts.way, ids=None, panel=None)
 
 
 def _has_ended(panel: str, under_way: Sequence[Asked]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +167,13 @@ def how_far(job: Job) -> Asked:
             messages = []
     answered = next((found for text in reversed(messages) if (found := read_answered(text)) is not None), None)
     return Asked(job, answered, messages[-1] if messages else "")
+
+
+def steps_under_way(jobs: JobReads, run: Job, prompts: Prompts) -> set[int]:
+    """The steps of a run that jobs are answering for now."""
+    found = jobs.search(JobFilter(tags=(tag_of(run), _tag(prompts))), limit=100)
+    tags = [tag for job in found if job.state not in TERMINAL for tag in job.tags]
+    return {int(tag.removeprefix("step-")) for tag in tags if re.fullmatch(r"step-\d+", tag)}
 
 
 def is_answered(candidate: Candidate, evaluations: Sequence[Evaluation]) -> bool:

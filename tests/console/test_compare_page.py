@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 from evaluation_builders import SETTINGS, evaluated
+from home_runs import grpo_job
 from homes import KINDS, NASTY, Home
 
 from mmrl.data.images import ImageStore
 from mmrl.evaluation.panels import panel_of, save_panel
+from mmrl.jobs.database import Database
+from mmrl.jobs.jobs import Jobs
+from mmrl.jobs.searching import JobFilter
 from mmrl.types import Message, Sample, TextPart
 
 Homes = Callable[[str], Home]
@@ -60,3 +64,30 @@ def test_two_checkpoints_are_compared_and_only_what_regressed_is_shown(fresh_hom
     turned = run_page("compare", home, ids=f"{other},{base}")
     assert "a\\-run\\@\u20600** against a\\-run\\@\u20609" in _texts(turned)
     assert not run_page("compare", home, ids="gone", panel="gone", only="gone").exception
+
+
+def test_missing_answers_are_asked_for_once_and_their_jobs_are_watched(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("small")
+    test = run_page("compare", home, run=home.jobs["succeeded"], prompts="sampled")
+    assert test.multiselect(key="ask-steps").value == ["0", "100"], "step 0 and the best"
+    test.button(key="ask-submit").click().run()
+    assert not test.exception
+    assert test.button(key="ask-submit").disabled, "nothing is left to ask"
+    with Database.open() as database:
+        made = Jobs(database).search(JobFilter(kinds=("evaluate",)), limit=10)
+    assert sorted(job.name for job in made) == ["succeeded-at-0", "succeeded-at-100"]
+    assert test.query_params["asked"].startswith("shapes-test-sampled-")
+    shown = _texts(test)
+    assert "**Answers that are being made**, 2 under way" in shown
+    assert "Under way: step 0, step 100." in shown
+    again = run_page("compare", home, asked=test.query_params["asked"])
+    assert "**Answers that are being made**, 2 under way" in _texts(again), "a reload loses nothing"
+
+
+def test_checkpoints_that_cannot_be_graded_are_refused_with_what_is_missing(
+    fresh_home: Homes, run_page: RunPage
+) -> None:
+    home = fresh_home("small")
+    with Database.open() as database:
+        job = Jobs(database).submit(grpo_job("no-data", ["data.eval=null"]))
+    assert "has no data.eval" in _texts(run_page("compare", home, run=job.id))
