@@ -27,7 +27,8 @@ _MAX_PARTS = 64
 
 @dataclass(frozen=True)
 class PairedResult:
-    """difference: of the second less the first, mean over the prompts that both have. low, high: its 95 % interval.
+    """difference: of the second less the first, mean over the prompts that both have. low, high: its 95 % interval, of
+    shares cut at -1 and 1.
 
     p_value: two-sided. better, worse, same: prompts by the sign of their difference. only_first, only_second: prompts
     that the other one lacks, which count in nothing.
@@ -70,7 +71,7 @@ def compare_outcomes(
             f"{len(after)} in the second); evaluate both on the same panel"
         )
     differences = [after[prompt] - before[prompt] for prompt in shared]
-    interval = estimate(differences)
+    interval = estimate(differences, bounds=None if metric == "reward" else (-1.0, 1.0))
     return PairedResult(
         metric=metric,
         first=fmean(before[prompt] for prompt in shared),

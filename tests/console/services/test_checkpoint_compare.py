@@ -48,7 +48,9 @@ def test_wins_ties_losses_and_changes_are_counted_prompt_by_prompt(panel: Panel,
     assert (result.first, result.second, result.better, result.same, result.worse) == (0.5, 0.5, 1, 2, 1)
     assert result.p_value == 1.0
     # 0, +1, -1, 0: mean 0, deviation sqrt(2 / 3), Student's t of 3 degrees 3.1824: 3.1824 · 0.8165 / 2 = 1.2992
-    assert (result.difference, result.low, result.high) == pytest.approx((0.0, -1.2992, 1.2992), abs=1e-4)
+    reward = found.comparison.results[0]["reward"]
+    assert (reward.difference, reward.low, reward.high) == pytest.approx((0.0, -1.2992, 1.2992), abs=1e-4)
+    assert (result.low, result.high) == (-1.0, 1.0), "no share differs by more"
 
 
 def test_where_nothing_was_graded_the_reward_alone_is_compared(panel: Panel, tmp_path: Path) -> None:
