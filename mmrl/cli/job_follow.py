@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TextIO
 
-from mmrl.errors import EXIT_OK, EXIT_RUN_CANCELLED, EXIT_RUN_FAILED, MmrlError, NotFoundError
+from mmrl.cli.output import note
+from mmrl.errors import EXIT_OK, EXIT_RUN_CANCELLED, EXIT_RUN_FAILED, MmrlError, NotFoundError, RunFailedError
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job
 from mmrl.jobs.states import JobState
@@ -133,6 +134,7 @@ class Follower:
         self._tail = tail
         self._tell = tell
         self._told: JobState | None = None
+        self._outage: RunFailedError | None = None
         self._logs: RunLogs | None = None
         self._since = 1
         self._places: dict[int, list[int]] = {}
@@ -154,7 +156,15 @@ class Follower:
     def _print_new(self, job: Job) -> None:
         """Of attempts that others have taken the place of, once more what they wrote last, and never again."""
         self._logs = self._logs or RunLogs(job.run_dir)
-        for number, source in log_sources(job, self._logs, stream=self._stream, since=self._since).items():
+        try:
+            sources = log_sources(job, self._logs, stream=self._stream, since=self._since)
+        except RunFailedError as error:
+            if job.is_terminal:
+                raise
+            self._note_outage(error)
+            return
+        self._outage = None
+        for number, source in sources.items():
             try:
                 if number not in self._places:
                     self._places[number] = [0 if self._tail is None else start_of_last_lines(source, self._tail)]
@@ -165,6 +175,12 @@ class Follower:
                     raise
         self._since = max(self._since, job.attempt)
         self._tail = None
+
+    def _note_outage(self, error: RunFailedError) -> None:
+        """A store that is away is told once, and asked again."""
+        if self._outage is None:
+            note(f"{error}; it is tried again")
+        self._outage = error
 
 
 def _texts(source: LogSource, place: list[int]) -> Iterator[str]:

@@ -26,7 +26,7 @@ _PIECE_BYTES = 8 << 20
 class RunLogs:
     """One run's logs, looked for again at each call.
 
-    Raises RunFailedError where its store does not answer the first time; later on what was known stands.
+    Where its store does not answer, what is here or was known of it stands. Raises RunFailedError where that is nothing.
     """
 
     def __init__(self, run_dir: str) -> None:
@@ -45,12 +45,12 @@ class RunLogs:
     def files(self, attempt: int, *, is_over: bool = False) -> list[LogFile]:
         """By name. is_over: nothing more will be written, so that the store is asked once more whatever is known."""
         found = {file.name: file for file in local_logs(self.folder, attempt)}
-        for file in self._stored(attempt, FRESH_S if not is_over else 0.0):
+        for file in self._stored(attempt, FRESH_S if not is_over else 0.0, may_lack=bool(found)):
             if file.name not in found or file.num_bytes > found[file.name].num_bytes:
                 found[file.name] = file
         return [found[name] for name in sorted(found)]
 
-    def _stored(self, attempt: int, fresh_s: float) -> list[LogFile]:
+    def _stored(self, attempt: int, fresh_s: float, *, may_lack: bool) -> list[LogFile]:
         if self._address is None:
             return []
         at, files = self._listed.get(attempt, (None, []))
@@ -58,7 +58,7 @@ class RunLogs:
             try:
                 files = stored_logs(self._address, attempt)
             except RunFailedError:
-                if at is None:
+                if at is None and not may_lack:
                     raise
             self._listed[attempt] = (time.monotonic(), files)
         return files

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from job_rows import claim, join
 from job_site import Site, open_sqlite_site
 from object_store import s3_server
 
 from mmrl.cli.app import main
+from mmrl.cli.job_follow import Follower
 from mmrl.config.secrets import redact
-from mmrl.errors import NotFoundError
+from mmrl.errors import NotFoundError, RunFailedError
 from mmrl.jobs.records import Job
 from mmrl.jobs.references import resolve_references
 from mmrl.jobs.states import JobState
+from mmrl.runs import run_logs
 from mmrl.runs.checkpoint_refs import resolve_model
 from mmrl.runs.config_file import identity_conflict
 from mmrl.runs.logs import read_after, read_before, search_before, start_of_last_lines
@@ -136,3 +140,46 @@ def test_of_a_log_here_and_in_the_store_the_longer_one_counts(tmp_path: Path, mo
     assert RunLogs(address).files(1)[0].source == path
     path.write_text("")
     assert RunLogs(address).files(1)[0].num_bytes == 4
+
+
+def test_a_store_that_is_away_stops_nobody_from_following_what_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `mmrl run` does: its run goes on without the store, and so does what it prints."""
+
+    def away(*_: object) -> None:
+        raise OSError("connection refused")
+
+    address = f"file://{tmp_path}/store/x"
+    monkeypatch.setenv("MMRL_HOME", str(tmp_path / "a"))
+    monkeypatch.setattr(run_logs, "Store", away)
+    with pytest.raises(RunFailedError, match="cannot be read: connection refused"):
+        RunLogs(address).files(1)
+    path = local_folder(address) / "attempt-1" / "logs" / "stderr.log"
+    path.parent.mkdir(parents=True)
+    path.write_text("one\n")
+    assert [file.source for file in RunLogs(address).files(1, is_over=True)] == [path]
+
+
+def test_following_a_run_in_a_store_that_is_away_is_told_once_and_goes_on(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = site.submit(steps=1, job={"run_dir": f"file://{tmp_path}/store/run"})
+    lease = claim(join(site.database))
+    tries = iter(range(9))
+    real = run_logs.Store
+
+    def comes_back(address: str) -> object:
+        if next(tries) < 3:
+            raise OSError("connection refused")
+        (tmp_path / "store" / "run" / "attempt-1" / "logs").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "store" / "run" / "attempt-1" / "logs" / "stderr.log.part-000000000000").write_text("back\n")
+        return real(address)
+
+    monkeypatch.setattr(run_logs, "Store", comes_back)
+    monkeypatch.setattr(run_logs, "FRESH_S", 0.0)
+    rounds = iter(range(6))
+    out = io.StringIO()
+    Follower(site.jobs, job.id, out=out, poll_s=0.0).run(until=lambda: next(rounds) == 5)
+    assert (out.getvalue(), lease.attempt) == ("back\n", 1)
+    assert capsys.readouterr().err.count("it is tried again") == 1
