@@ -26,7 +26,7 @@ _PIECE_BYTES = 8 << 20
 class RunLogs:
     """One run's logs, looked for again at each call.
 
-    Where its store does not answer, what is here or was known of it stands. Raises RunFailedError where that is nothing.
+    Where its store does not answer, what is here or was known stands. Raises RunFailedError where that is nothing.
     """
 
     def __init__(self, run_dir: str) -> None:
