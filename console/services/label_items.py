@@ -74,8 +74,8 @@ class Drawing:
 
 @dataclass(frozen=True)
 class ItemSource:
-    """key: under which marks are kept. about: for people. bases: checkpoints that made the answers, by label and in the
-    order of their steps, with the folder of each model that is still there. image: where an image of a prompt lies."""
+    """key: under which marks are kept. about: for people. bases: checkpoints that made the answers, by label, the
+    best of them last, with the folder of each model that is still there. image: where an image of a prompt lies."""
 
     key: str
     about: str
@@ -104,8 +104,7 @@ def panel_source(evaluations: Sequence[Evaluation]) -> ItemSource:
         ]
         groups.append((Sample(row.prompt_id, row.prompt, row.answer, row.meta), tuple(sorted(candidates))))
     first = evaluations[0]
-    by_step = sorted(evaluations, key=lambda each: -1 if each.model.step is None else each.model.step)
-    models = {each.model.label: Path(each.model.path) for each in by_step}
+    models = {each.model.label: Path(each.model.path) for each in sorted(evaluations, key=_accuracy)}
     return ItemSource(
         key=first.panel_hash,
         about=" and ".join(models),
@@ -167,6 +166,11 @@ def _varied(candidates: Sequence[Candidate]) -> list[Candidate]:
         firsts.setdefault(candidate.reward, candidate)
     chosen = list(firsts.values())
     return [*chosen, *(candidate for candidate in candidates if candidate not in chosen)]
+
+
+def _accuracy(evaluation: Evaluation) -> float:
+    found = evaluation.summary.metrics.get("accuracy") or evaluation.summary.metrics.get("reward")
+    return found.value if found is not None else float("-inf")
 
 
 def _candidate(response: ResponseRecord, source: str, by: str) -> Candidate:
