@@ -56,7 +56,7 @@ def _versions(versions: Sequence[RewardFunction], to_try: Callable[[], None]) ->
         if chosen.about:
             st.text(chosen.about)
         st.caption(literal(_takes(chosen)))
-        st.code(function_text(chosen), language="yaml")
+        st.code(function_text(chosen), language=None)
         st.button(
             "Try it on rows of a data set",
             key=f"try-{newest.name}",
@@ -64,7 +64,7 @@ def _versions(versions: Sequence[RewardFunction], to_try: Callable[[], None]) ->
             args=("try", function_text(chosen), to_try),
         )
         with st.expander("Source", key=f"source-{newest.name}"), attempted():
-            st.code(chosen.source(), language="python")
+            st.code(chosen.source(), language=None)
 
 
 def _takes(function: RewardFunction) -> str:

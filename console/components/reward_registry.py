@@ -46,7 +46,7 @@ def _note(note: RewardNote, to_try: Callable[[], None]) -> None:
         st.caption("Where it reads the answer")
         st.markdown(note.reads)
     st.caption("Example")
-    st.code(f"reward:\n  - {note.example}", language="yaml")
+    st.code(f"reward:\n  - {note.example}", language=None)
     st.button(
         "Try it on rows of a data set",
         key="try-this",
@@ -57,7 +57,7 @@ def _note(note: RewardNote, to_try: Callable[[], None]) -> None:
     st.table([_row(field) for field in note.fields], border="horizontal")
     if note.manual:
         with st.expander("From the manual", key="reward-manual"):
-            st.markdown(note.manual)
+            st.markdown(re.sub(r"(?m)^```\w+", "```", note.manual))  # colours of syntax are too pale to read
 
 
 def _row(field: RewardField) -> dict[str, str]:
