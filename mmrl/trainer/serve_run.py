@@ -98,8 +98,8 @@ def _until_idle(server: Server, idle_s: float, stop: StopRequest) -> None:
         while time.monotonic() - since < idle_s:
             server.check()
             activity = _activity(server)
-            if activity is not None and (activity != seen or activity.startswith("busy")):
-                seen, since = activity, time.monotonic()
+            if activity is None or activity != seen or activity.startswith("busy"):
+                seen, since = activity or seen, time.monotonic()
             end = time.monotonic() + min(_LOOK_S, idle_s / 4)
             while time.monotonic() < end:
                 if stop.is_requested:

@@ -27,8 +27,8 @@ from mmrl.jobs.users import Users
 from mmrl.serving.endpoint import ENDPOINT_FILE
 
 pytestmark = pytest.mark.vllm
-IDLE_S = 6.0
-START_S = 240.0
+IDLE_S = 8.0
+START_S = 480.0
 
 
 def _until(there: Callable[[], Any], seconds: float = START_S) -> Any:
@@ -59,7 +59,7 @@ def test_a_served_checkpoint_is_asked_stopped_midway_and_ends_when_nobody_asks(
         try:
             _until(lambda: _is_ready(jobs, column))
             _ask(jobs, user, column, tmp_path / "home" / "conversations")
-            ended = _until(lambda: jobs.get(job.id).is_terminal and jobs.get(job.id), 60)
+            ended = _until(lambda: jobs.get(job.id).is_terminal and jobs.get(job.id), 120)
             assert ended.state is JobState.SUCCEEDED, ended.error_message
             assert serving.server_of(jobs, column).told == "stopped by itself, since nobody asked"
             assert not (Path(job.run_dir) / ENDPOINT_FILE).exists()
