@@ -84,7 +84,7 @@ def start(
     if ray_address is not None:
         from mmrl.jobs.worker.ray_launcher import check_cluster
 
-        check_cluster(ray_address)
+        check_cluster(ray_address, say=note)
     probe = make_probe()
     with Database.open() as database:
         wanted = Jobs(database).get(job) if job is not None else None

@@ -11,8 +11,10 @@ import pytest
 from job_rows import join
 
 from mmrl.cli.app import main
+from mmrl.errors import ConfigError
 from mmrl.jobs.database import Database
 from mmrl.jobs.users import TOKEN_PREFIX
+from mmrl.jobs.worker.ray_launcher import check_cluster
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -150,10 +152,16 @@ def test_a_dry_run_checks_what_submit_would_and_leaves_nothing(mmrl: Run, config
         ("nonsense", "is no URL of a Ray dashboard"),
         ("ftp://host", "is no URL of a Ray dashboard"),
         ("http://127.0.0.1:99999", "Port out of range"),
-        ("http://127.0.0.1:1", "no Ray dashboard answers there"),
     ],
 )
 def test_a_worker_does_not_start_for_a_ray_that_is_not_there(address: str, why: str, mmrl: Run) -> None:
     code, _, err = mmrl("worker", "start", "--until-idle", "--ray-address", address)
     assert (code, why in err) == (2, True)
     assert json.loads(mmrl("worker", "list", "--all", "--json")[1]) == []
+
+
+def test_a_ray_that_does_not_answer_is_waited_for_and_then_told() -> None:
+    said: list[str] = []
+    with pytest.raises(ConfigError, match=r"--ray-address http://127\.0\.0\.1:1: no Ray dashboard answers there"):
+        check_cluster("http://127.0.0.1:1", wait_s=0.05, say=said.append)
+    assert [text.partition(",")[0] for text in said] == ["waits for the Ray dashboard at http://127.0.0.1:1"]

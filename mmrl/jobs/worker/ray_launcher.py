@@ -31,9 +31,11 @@ PENDING_S = 900.0
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
-def check_cluster(address: str, *, timeout_s: float = 10.0) -> None:
-    """Raises ConfigError for an address that cannot be a dashboard's, or at which no Ray answers: a worker that takes
-    jobs for it would use up their attempts."""
+def check_cluster(address: str, *, wait_s: float = 60.0, say: Callable[[str], None] = lambda text: None) -> None:
+    """Raises ConfigError for an address that cannot be a dashboard's, or at which no Ray answers within wait_s.
+
+    A worker that took jobs for it would use up their attempts. A head opens its dashboard some seconds after itself.
+    """
     what = f"--ray-address {address}"
     try:
         parts = urlsplit(address)
@@ -42,15 +44,28 @@ def check_cluster(address: str, *, timeout_s: float = 10.0) -> None:
         raise ConfigError(f"{what}: {error}; give the URL of a dashboard, such as http://127.0.0.1:8265") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{what} is no URL of a Ray dashboard; give one such as http://127.0.0.1:8265")
+    deadline, is_told = time.monotonic() + wait_s, False
+    while (fault := _fault_of(address, parts.hostname, port)) is not None:
+        if time.monotonic() >= deadline:
+            raise ConfigError(
+                f"{what}: no Ray dashboard answers there ({fault}); start one with `ray start --head "
+                "--dashboard-host 127.0.0.1`, or leave the option out"
+            )
+        if not is_told:
+            say(f"waits for the Ray dashboard at {address}, {wait_s:g} s at most: {fault}")
+        is_told = True
+        time.sleep(1.0)
+
+
+def _fault_of(address: str, host: str, port: int) -> str | None:
+    """Why no Ray answers at the address; None where one does."""
     try:
-        with socket.create_connection((parts.hostname, port), timeout=timeout_s):
+        with socket.create_connection((host, port), timeout=10.0):
             pass
         RayLauncher(address).ask(lambda client: client.get_version())
     except (Unreachable, OSError, RuntimeError) as error:
-        raise ConfigError(
-            f"{what}: no Ray dashboard answers there ({_first_line(error)}); start one with `ray start --head "
-            "--dashboard-host 127.0.0.1`, or leave the option out"
-        ) from error
+        return _first_line(error)
+    return None
 
 
 class RayLauncher:
