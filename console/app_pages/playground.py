@@ -76,15 +76,16 @@ def _ask(columns: list[Column], conversation: Conversation | None) -> None:
     sampling = sampling_settings(conversation)
     is_ready = all(server.state == "ready" for server in found)
     is_writing = conversation is not None and context.answers().is_writing(conversation.id)
-    asked: Any = st.chat_input(
-        _placeholder(len(columns), may=may, is_ready=is_ready, is_writing=is_writing),
-        key="question",
-        max_chars=MAX_QUESTION,
-        accept_file="multiple",
-        file_type=TYPES,
-        max_upload_size=MAX_IMAGE_MB,
-        disabled=not may or not is_ready or is_writing,
-    )
+    with st.container(key="ask"):  # in the page itself: pinned to its foot it would change how the page scrolls
+        asked: Any = st.chat_input(
+            _placeholder(len(columns), may=may, is_ready=is_ready, is_writing=is_writing),
+            key="question",
+            max_chars=MAX_QUESTION,
+            accept_file="multiple",
+            file_type=TYPES,
+            max_upload_size=MAX_IMAGE_MB,
+            disabled=not may or not is_ready or is_writing,
+        )
     if asked:
         with attempted():
             jobs = context.jobs()
