@@ -8,19 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acting import field, write, yaml
 from console_process import console_process
 from homes import Home
 from looking import settle
-from playwright.sync_api import Locator, Page, expect
-from shades import shades_zip
+from playwright.sync_api import Page, expect
 
 from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job
 
 PREFLIGHT_MS = 120_000
-PREPARE_MS = 240_000
-MOST_CLICKS = 12
+TYPED = (
+    ("Name", "quick", "name: quick"),
+    ("Responses a prompt", "6", "group_size: 6"),
+    ("Prompts a step", "7", "prompts_per_step: 7"),
+    ("Longest response, tokens", "9", "max_response_tokens: 9"),
+    ("Temperature", "0.7", "temperature: 0.7"),
+    ("Steps", "11", "steps: 11"),
+)
 
 
 @pytest.fixture
@@ -41,106 +47,32 @@ def jobs_of(home: Home) -> list[Job]:
         return Jobs(database).list()
 
 
-def field(page: Page, name: str) -> Locator:
-    return page.get_by_role("textbox", name=name, exact=True).or_(page.get_by_role("spinbutton", name=name, exact=True))
-
-
-def write(page: Page, name: str, text: str) -> None:
-    """Types a value once the page has taken the last one: at a person's pace."""
-    settle(page)
-    field(page, name).fill(text)
-    field(page, name).press("Enter")
-
-
-def yaml(page: Page) -> Locator:
-    return page.locator(".st-key-as_text textarea")
-
-
-def choose(page: Page, label: str, option: str) -> None:
-    """Of a list that can be typed into."""
-    box = page.get_by_role("combobox", name=re.compile(f"^{label}"))
-    box.click()
-    box.fill(option)
-    page.get_by_role("option").filter(has_not_text="Add: ").filter(has_text=option).click()
-
-
-def test_from_home_to_a_launched_run_in_at_most_twelve_clicks(
-    start_console: Callable[..., Any], open_page: Callable[..., Page]
+def test_a_draft_looks_right_and_its_preflight_and_rewards_are_told(
+    tiny: tuple[Any, Home], open_page: Callable[..., Page], look_over: Callable[[Page, str], list[Path]]
 ) -> None:
-    console, home = start_console()
-    page = open_page(console)
-    clicks = 0
-
-    def click(what: Locator, timeout: int = 20_000) -> None:
-        nonlocal clicks
-        what.click(timeout=timeout)
-        clicks += 1
-
-    click(page.get_by_role("link", name="New run").first)
-    click(page.get_by_role("button", name="Prepare the tiny model"))
-    click(page.get_by_role("link", name="Begin with the tiny model"), PREPARE_MS)
-    click(page.get_by_role("button", name="Launch"))
-    expect(page.get_by_role("heading", name="quickstart")).to_be_visible()
-    assert re.search(r"/run\?id=[0-9a-f-]{36}$", page.url)
-    assert [job.name for job in jobs_of(home)] == ["quickstart"]
-    assert clicks <= MOST_CLICKS
-
-
-def test_from_uploaded_data_to_a_launched_grpo_run_with_a_reload_at_every_stage(
-    tiny: tuple[Any, Home],
-    open_page: Callable[..., Page],
-    tmp_path: Path,
-    shoot: Callable[[Page, str], list[Path]],
-) -> None:
-    console, home = tiny
-    page = open_page(console, "/datasets")
-
-    def reload() -> None:
-        page.reload()
-        settle(page)
-
-    page.locator(".st-key-files input[type=file]").set_input_files(str(shades_zip(tmp_path / "shades.zip")))
-    page.get_by_role("button", name="Check this file").click()
-    expect(page.get_by_text("All 24 rows can be used.")).to_be_visible()
-    reload()
-    page.get_by_role("button", name="Register 24 rows").click()
-    expect(page.get_by_role("heading", name="shades")).to_be_visible()
-    reload()
-    page.get_by_role("link", name="New run with it").click()
-    expect(page.get_by_text("a draft, begun with the data shades")).to_be_visible()
-    reload()
-    expect(page.get_by_text("shades@train · 24 rows")).to_be_visible()
-    expect(page.get_by_role("button", name="Launch")).to_be_disabled()
-    expect(page.locator(".st-key-launch_box")).to_contain_text("model.path: is missing")
-    choose(page, "Model", "quickstart/model")
-    expect(page.get_by_role("button", name="Launch")).to_be_enabled()
-    reload()
-    choose(page, "Precision", "float32")
-    expect(yaml(page)).to_have_value(re.compile("dtype: float32"))
-    for name, text, written in (
-        ("Steps", "3", "steps: 3"),
-        ("Prompts a step", "4", "prompts_per_step: 4"),
-        ("Longest response, tokens", "8", "max_response_tokens: 8"),
-        ("Learning rate", "1e-4", "lr: 0.0001"),
-    ):
-        write(page, name, text)
-        expect(yaml(page)).to_have_value(re.compile(written))
-    reload()
-    expect(field(page, "Learning rate")).to_have_value("0.0001")
-    expect(field(page, "Steps")).to_have_value("3")
-    expect(page.locator(".st-key-preflight_facts")).to_contain_text("24 samples", timeout=PREFLIGHT_MS)
-    expect(page.locator(".st-key-preflight_facts")).to_contain_text("4 prompts, 32 responses")
+    page = open_page(tiny[0], "/new-run?template=quickstart")
+    expect(page.locator(".st-key-preflight_facts")).to_contain_text("samples", timeout=PREFLIGHT_MS)
     page.get_by_role("button", name="Try the rewards on rows of the data").click()
     expect(page.locator(".st-key-try_out_result")).to_contain_text("reference in a box", timeout=PREFLIGHT_MS)
-    shoot(page, "new-run")
-    page.get_by_role("button", name="Launch").click()
-    expect(page.get_by_role("heading", name="my-rl-run")).to_be_visible()
-    reload()
-    expect(page.get_by_role("heading", name="my-rl-run")).to_be_visible()
-    (job,) = jobs_of(home)
-    assert job.config["data"]["train"] == "shades@train" or job.config["data"]["train"] == "shades"
-    assert (job.config["train"]["steps"], job.config["optim"]["lr"]) == (3, 1e-4)
-    assert (job.config["algorithm"]["type"], job.config["model"]["dtype"]) == ("grpo", "float32")
+    look_over(page, "new-run-draft")
+
+
+def test_fields_typed_one_after_the_other_are_all_kept(
+    start_console: Callable[..., Any], open_page: Callable[..., Page]
+) -> None:
+    page = open_page(start_console()[0], "/new-run?template=quickstart")
+    for name, text, _ in TYPED:
+        field(page, name).focus()
+        page.keyboard.press("Control+a")
+        page.keyboard.type(text)
+        page.keyboard.press("Tab")
+        page.wait_for_timeout(100)  # while the page is still drawn for the last one
+    for _, _, written in TYPED:
+        expect(yaml(page)).to_have_value(re.compile(rf"\b{written}\b"))
+    page.reload()
+    settle(page)
+    for name, text, _ in TYPED:
+        expect(field(page, name)).to_have_value(text)
 
 
 def test_k01_values_stay_when_another_page_was_visited(tiny: tuple[Any, Home], open_page: Callable[..., Page]) -> None:

@@ -1,9 +1,8 @@
-"""Runs in a real browser, with a real worker: watched, stopped, resumed, compared; by two people; with parts killed."""
+"""Runs in a real browser, with a real worker: by two people, with parts killed, with text from outside."""
 
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acting import button, expect_state, key, step_of, wait_for_step
 from console_process import ConsoleProcess
 from homes import Home
-from looking import settle
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from mmrl.config import NoopConfig
 from mmrl.jobs.database import Database
@@ -34,8 +33,7 @@ QUICK = {
     "MMRL_JOBS_GRACE_S": "30",
     "MMRL_JOBS_RETRY_DELAY_S": "0.5",
 }
-SLOW_MS = 60_000
-"""For what a worker has to do first."""
+CURVE = "chart-noop-value"
 
 
 @contextmanager
@@ -55,104 +53,15 @@ def _job(home: Home, job_id: str) -> Job:
         return jobs.get(job_id)
 
 
-def _key(page: Page, key: str) -> Locator:
-    return page.locator(f".st-key-{key}")
-
-
-def _button(page: Page, key: str) -> Locator:
-    return _key(page, key).get_by_role("button")
-
-
-def _step(page: Page) -> int:
-    """How far the curve on the page is."""
-    text = _key(page, "chart-noop-value").inner_text()
-    found = re.search(r"at step ([\d,]+)", text)
-    return int(found[1].replace(",", "")) if found else 0
-
-
-def _wait_for_step(page: Page, step: int) -> None:
-    script = """step => {
-      const found = document.querySelector('.st-key-chart-noop-value')?.innerText.match(/at step ([0-9,]+)/);
-      return found && Number(found[1].replaceAll(',', '')) > step;
-    }"""
-    page.wait_for_function(script, arg=step, timeout=SLOW_MS)
-
-
-def _expect_state(page: Page, state: str) -> None:
-    expect(_key(page, "run-status").last).to_contain_text(state, timeout=SLOW_MS)
-
-
-def _reload(page: Page) -> None:
-    page.reload()
-    settle(page)
-
-
-def test_a_run_is_watched_stopped_resumed_and_compared_and_a_reload_loses_nothing(
-    start_console: Start, open_page: Open
-) -> None:
-    console, home = start_console("empty", "--worker", environment=QUICK)
-    job = _submit(home, "watched")
-    page = open_page(console, "/runs")
-    page.get_by_role("link", name="watched").click()
-    expect(page.get_by_role("heading", name="watched")).to_be_visible()
-    assert job.id in page.url
-    _expect_state(page, "running")
-    _wait_for_step(page, 5)
-    page.evaluate("window.isTheSamePage = true")
-    seen = _step(page)
-    _wait_for_step(page, seen + 10)
-    assert page.evaluate("window.isTheSamePage") is True
-    _reload(page)
-    assert _step(page) > seen
-
-    _button(page, "run-stop").click()
-    expect(page.get_by_role("dialog")).to_contain_text("watched")
-    _button(page, "asked-yes").click()
-    _expect_state(page, "cancelled")
-    stopped = _job(home, job.id)
-    assert stopped.state is JobState.CANCELLED
-    _reload(page)
-    _expect_state(page, "cancelled")
-    assert abs(_step(page) - stopped.step) <= 1
-
-    _button(page, "run-resume").dblclick()
-    page.get_by_role("link", name=re.compile("Open watched")).first.click()
-    expect(page).not_to_have_url(re.compile(job.id))
-    with _jobs(home) as jobs:
-        children = jobs.children(job.id)
-    assert len(children) == 1
-    _expect_state(page, "running")
-    _wait_for_step(page, stopped.step + 5)
-    _reload(page)
-    assert _step(page) > stopped.step
-    clone = _key(page, "run-actions").get_by_role("link", name="Clone")
-    assert (clone.get_attribute("href") or "").endswith(f"new-run?from={children[0].id}")
-
-    page.goto("/runs")
-    for job_id in (job.id, children[0].id):
-        _key(page, f"pick-{job_id}").locator("label").click()
-        expect(page).to_have_url(re.compile(job_id))
-    _button(page, "chosen-compare").click()
-    expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
-    for round_number in range(2):
-        legend = _key(page, "compare-legend")
-        for each in (job, children[0]):
-            expect(legend.get_by_role("link", name=f"watched · {each.short_id}")).to_be_visible()
-        expect(_key(page, "chart-noop-value")).to_be_visible()
-        expect(page.get_by_text("They have the same settings.")).to_be_visible()
-        if round_number == 0:
-            _reload(page)
-
-
 def test_a_closed_browser_stops_no_run_and_the_next_one_goes_on(start_console: Start, open_page: Open) -> None:
     console, home = start_console("empty", "--worker", environment=QUICK)
     job = _submit(home, "lonely")
     page = open_page(console, f"/run?id={job.id}")
-    _wait_for_step(page, 2)
-    seen = _step(page)
+    wait_for_step(page, CURVE, 2)
+    seen = step_of(page, CURVE)
     page.context.close()
     again = open_page(console, f"/run?id={job.id}&group=Other")
-    _wait_for_step(again, seen + 5)
+    wait_for_step(again, CURVE, seen + 5)
     assert _job(home, job.id).state is JobState.RUNNING
 
 
@@ -180,19 +89,19 @@ def test_a_killed_worker_breaks_no_page_and_the_next_one_takes_the_run_over(
     console, home = start_console("empty", environment=QUICK)
     job = _submit(home, "orphan")
     page = open_page(console, f"/run?id={job.id}")
-    expect(_key(page, "run-why")).to_contain_text("no worker for pool default")
+    expect(key(page, "run-why")).to_contain_text("no worker for pool default")
     with _worker(home) as first:
-        _wait_for_step(page, 3)
+        wait_for_step(page, CURVE, 3)
         first.kill()
         first.wait()
-    seen = _step(page)
+    seen = step_of(page, CURVE)
     with _worker(home):
-        _wait_for_step(page, seen + 10)
-        _expect_state(page, "running")
+        wait_for_step(page, CURVE, seen + 10)
+        expect_state(page, "running")
         assert page.locator('[data-testid="stException"]').count() == 0
-        _button(page, "run-kill").click()
-        _button(page, "asked-yes").click()
-        _expect_state(page, "cancelled")
+        button(page, "run-kill").click()
+        button(page, "asked-yes").click()
+        expect_state(page, "cancelled")
     assert _job(home, job.id).attempt == 1
 
 
@@ -201,25 +110,25 @@ def test_two_people_see_the_same_and_nobody_stops_the_wrong_run(start_console: S
     console, home = start_console("empty", environment=QUICK)
     jobs = [_submit(home, f"run-{number}") for number in range(3)]
     ann, bob = open_page(console, "/runs"), open_page(console, "/runs")
-    _key(ann, f"pick-{jobs[1].id}").locator("label").click()
+    key(ann, f"pick-{jobs[1].id}").locator("label").click()
     expect(ann.get_by_text("1 chosen")).to_be_visible()
     newer = [_submit(home, f"newer-{number}") for number in range(3)]
-    expect(_key(ann, f"runrow-{newer[2].id}")).to_be_visible()
-    expect(_key(ann, f"pick-{jobs[1].id}").get_by_role("checkbox")).to_be_checked()
+    expect(key(ann, f"runrow-{newer[2].id}")).to_be_visible()
+    expect(key(ann, f"pick-{jobs[1].id}").get_by_role("checkbox")).to_be_checked()
 
-    _key(bob, f"pick-{jobs[2].id}").locator("label").click()
-    _button(bob, "chosen-stop").click()
+    key(bob, f"pick-{jobs[2].id}").locator("label").click()
+    button(bob, "chosen-stop").click()
     expect(bob.get_by_role("dialog")).to_contain_text("run-2")
-    _button(bob, "asked-yes").click()
-    expect(_key(ann, f"runrow-{jobs[2].id}")).to_contain_text("cancelled")
+    button(bob, "asked-yes").click()
+    expect(key(ann, f"runrow-{jobs[2].id}")).to_contain_text("cancelled")
 
-    _button(ann, "chosen-stop").dblclick()
+    button(ann, "chosen-stop").dblclick()
     newest = _submit(home, "newest")
     dialog = ann.get_by_role("dialog")
     expect(dialog).to_contain_text("run-1")
     assert dialog.get_by_text("run-").count() == 1
-    _button(ann, "asked-yes").dblclick()
-    expect(_key(bob, f"runrow-{jobs[1].id}")).to_contain_text("cancelled")
+    button(ann, "asked-yes").dblclick()
+    expect(key(bob, f"runrow-{jobs[1].id}")).to_contain_text("cancelled")
     states = {job.name: _job(home, job.id).state for job in (*jobs, *newer, newest)}
     assert {name for name, state in states.items() if state is JobState.CANCELLED} == {"run-1", "run-2"}
     assert {state for name, state in states.items() if name not in ("run-1", "run-2")} == {JobState.QUEUED}
@@ -229,7 +138,7 @@ def test_hostile_text_does_nothing(start_console: Start, open_page: Open) -> Non
     console, home = start_console("broken")
     page = open_page(console, "/runs")
     page.on("dialog", lambda dialog: pytest.fail(dialog.message))
-    expect(_key(page, f"runrow-{home.jobs['failed']}")).to_contain_text("<img src=x onerror=alert(1)> **bold**")
+    expect(key(page, f"runrow-{home.jobs['failed']}")).to_contain_text("<img src=x onerror=alert(1)> **bold**")
     for part in ("log", "history", "samples"):
         page.goto(f"/run?id={home.jobs['failed']}&tab={part}")
         expect(page.get_by_text("<img src=x onerror=alert(1)>").first).to_be_visible()
