@@ -18,6 +18,11 @@ SEPARATE = {
     "roles": {"rollout": "sampling"},
     "deadline_s": 300,
 }
+BY_BROADCAST = {
+    **SEPARATE,
+    "pools": {"main": {"workers": 2}, "sampling": {"workers": 1}},
+    "weight_transfer": "broadcast",
+}
 REFERENCE_APART = {
     "executor": "ray",
     "pools": {"main": {"workers": 1}, "fixed": {"workers": 1}},
@@ -31,6 +36,7 @@ LAYOUTS = {
     "two-ranks-vllm-tensor-parallel": (MAIN, {**VLLM, "tensor_parallel": 2}),
     "separate-vllm": (SEPARATE, VLLM),
     "separate-hf": (SEPARATE, {}),
+    "separate-by-broadcast": (BY_BROADCAST, {}),
 }
 STEPS = 3
 
