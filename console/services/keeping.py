@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from console.services.conversations import Conversation
 from mmrl.data.normalise import make_sample
 from mmrl.data.preference import PAIR
-from mmrl.data.registry import DatasetInfo, DatasetRegistry
+from mmrl.data.registry import DatasetRegistry
 from mmrl.data.serialise import messages_to_json
 from mmrl.errors import DataError
 from mmrl.jobs.catalogue import Catalogue
@@ -19,6 +19,8 @@ from mmrl.jobs.roles import check_allowed
 from mmrl.types import Message, Sample, TextPart
 
 SPLIT = "train"
+MAX_ROWS = 10_000
+"""Of a data set that rows are kept in: each Keep reads it and writes it anew."""
 RANKS: dict[Choice, tuple[int, int]] = {"a": (1, 2), "b": (2, 1), "tie": (1, 1), "both_bad": (1, 1)}
 
 
@@ -37,7 +39,7 @@ def keep_as_sample(
     """A new version of a data set with the exchange as one more row: all that the checkpoint was given, and an answer,
     its own or a better one.
 
-    Raises DataError for an empty answer, a bad name, or a data set of pairs; ForbiddenError.
+    Raises DataError for an empty answer, a bad name, a data set of pairs, or one of MAX_ROWS; ForbiddenError.
     """
     if not answer.strip():
         raise DataError("the row needs an answer: what should have been said")
@@ -103,16 +105,15 @@ def source_of(conversation: Conversation) -> str:
 def _add(name: str, rows: list[Sample], source: str, database: Database, user: User) -> Kept:
     check_allowed(user, "data", settings=database.settings)
     registry = DatasetRegistry()
-    earlier: list[Sample] = []
-    if registry.has(name):
-        info = registry.find(name)
-        earlier = list(registry.read(info, SPLIT)) if SPLIT in info.splits else []
-    _check_alike(name, earlier, rows)
-    known = {row.id for row in earlier}
-    new = [row for row in {row.id: row for row in rows}.values() if row.id not in known]
-    if not new:
-        return Kept(name, len(earlier), is_new=False)
-    made: DatasetInfo = registry.register(name, {SPLIT: [*earlier, *new]}, source=source)
+
+    def new_of(earlier: list[Sample]) -> list[Sample]:
+        _check_alike(name, earlier, rows)
+        known = {row.id for row in earlier}
+        return [row for row in {row.id: row for row in rows}.values() if row.id not in known]
+
+    made = registry.extend(name, SPLIT, new_of, source=source, max_rows=MAX_ROWS)
+    if made is None:
+        return Kept(name, registry.find(name).splits[SPLIT].num_rows, is_new=False)
     Catalogue(database).note(made, owner_id=user.id)
     return Kept(name, made.splits[SPLIT].num_rows, is_new=True)
 

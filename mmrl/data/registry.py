@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,6 +95,24 @@ class DatasetRegistry:
                 draft.write(split, samples)
             return draft.commit(source=source)
 
+    def extend(
+        self, name: str, split: str, new_of: Callable[[list[Sample]], list[Sample]], *, source: str, max_rows: int
+    ) -> DatasetInfo | None:
+        """A version with more rows at the end of a split; of several who extend it at once nobody's rows are lost.
+
+        new_of: given the rows so far, those to add; called while others wait. None where it adds none.
+        Raises DataError where the split would have more than max_rows: it is read and written whole.
+        """
+        with self.draft(name) as draft, locked(self.root / name):
+            earlier = self._rows_so_far(name, split, max_rows)
+            new = new_of(earlier)
+            if not new:
+                return None
+            if len(earlier) + len(new) > max_rows:
+                raise _too_long(name, split, len(earlier), max_rows)
+            draft.write(split, [*earlier, *new])
+            return draft.commit_locked(source=source)
+
     @contextmanager
     def draft(self, name: str) -> Iterator[Draft]:
         """A new version to fill with splits; without `commit` nothing of it stays."""
@@ -109,6 +127,14 @@ class DatasetRegistry:
     def names(self) -> list[str]:
         """The names of all data sets, sorted."""
         return sorted(path.parent.name for path in self.root.glob("*/current"))
+
+    def _rows_so_far(self, name: str, split: str, max_rows: int) -> list[Sample]:
+        found = self.find(name) if self.has(name) else None
+        if found is None or split not in found.splits:
+            return []
+        if found.splits[split].num_rows >= max_rows:
+            raise _too_long(name, split, found.splits[split].num_rows, max_rows)
+        return list(self.read(found, split))
 
 
 def register(name: str, splits: Mapping[str, Iterable[Sample]], *, source: str) -> DatasetInfo:
@@ -136,25 +162,29 @@ class Draft:
 
         Content that is registered already gives its version back and changes nothing.
         """
+        with locked(self._registry.root / self._name):
+            return self.commit_locked(source=source, skipped=skipped)
+
+    def commit_locked(self, *, source: str, skipped: int = 0) -> DatasetInfo:
+        """`commit` by a caller that holds the lock of the data set's folder."""
         empty = [split for split, info in self._splits.items() if info.num_rows == 0]
         if empty or not self._splits:
             raise DataError(
                 f"data set {self._name!r}: split {', '.join(empty) or 'list'} has no rows; nothing was added"
             )
         folder = self._registry.root / self._name
-        with locked(folder):
-            splits = self._with_earlier_splits()
-            info = DatasetInfo(
-                name=self._name,
-                version=_version(splits),
-                created_at=datetime.now(UTC),
-                source=source,
-                skipped=skipped,
-                splits=splits,
-            )
-            if info.version not in self._registry.versions(self._name):
-                self._place(folder / info.version, info)
-            write_bytes(folder / "current", f"{info.version}\n".encode())
+        splits = self._with_earlier_splits()
+        info = DatasetInfo(
+            name=self._name,
+            version=_version(splits),
+            created_at=datetime.now(UTC),
+            source=source,
+            skipped=skipped,
+            splits=splits,
+        )
+        if info.version not in self._registry.versions(self._name):
+            self._place(folder / info.version, info)
+        write_bytes(folder / "current", f"{info.version}\n".encode())
         return self._registry.find(self._name)
 
     def _with_earlier_splits(self) -> dict[str, SplitInfo]:
@@ -172,6 +202,13 @@ class Draft:
         with explain_write_errors(target):
             shutil.rmtree(target, ignore_errors=True)
             self._folder.rename(target)
+
+
+def _too_long(name: str, split: str, num_rows: int, max_rows: int) -> DataError:
+    return DataError(
+        f"data set {name!r} has {num_rows} rows in {split}, and rows are added one by one only up to {max_rows}; "
+        "choose another name for these"
+    )
 
 
 def _version(splits: Mapping[str, SplitInfo]) -> str:

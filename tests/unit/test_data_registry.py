@@ -228,3 +228,25 @@ def test_export_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"its meta has the key 'answer'"):
         export_samples({"train": [sample("b"), clashing]}, tmp_path / "out" / "x", store=ImageStore())
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_rows_that_many_add_at_once_are_all_there(home: Path) -> None:
+    registry = DatasetRegistry()
+
+    def add(number: int) -> None:
+        registry.extend("all", "train", lambda earlier: [sample(str(number))], source=str(number), max_rows=20)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(8)))
+    assert sorted(str(each.meta["note"]) for each in load_dataset("all@train")) == [str(number) for number in range(8)]
+    assert left_over(home) == ["all"]
+
+
+def test_no_row_is_added_to_what_is_too_long_or_where_none_is_new() -> None:
+    registry = DatasetRegistry()
+    made = register("few", {"train": [sample("1"), sample("2")]}, source="a")
+    assert registry.extend("few", "train", lambda earlier: [], source="b", max_rows=3) is None
+    for most, new in ((2, ["3"]), (3, ["3", "4"])):
+        with pytest.raises(DataError, match=f"has 2 rows in train, .* only up to {most}; choose another name"):
+            registry.extend("few", "train", lambda _, new=new: list(map(sample, new)), source="b", max_rows=most)  # type: ignore[misc]
+    assert registry.find("few") == made

@@ -1,0 +1,46 @@
+"""What is kept of chats: nobody's row is lost, however many keep theirs at once, and a large data set is left alone."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from console.services import keeping
+from console.services.conversations import Column, Conversations, Reply, Sampling, update, with_reply
+from console.services.keeping import Kept, keep_as_sample
+from mmrl.data import load_dataset
+from mmrl.errors import DataError
+from mmrl.jobs.database import Database
+from mmrl.jobs.records import User
+from mmrl.jobs.settings import JobsSettings
+from mmrl.jobs.users import Users
+
+COLUMNS = (Column("run", 0, "/m/0", "run@0"),)
+
+
+def test_of_two_who_keep_at_once_both_find_their_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MMRL_HOME", str(tmp_path))
+    mia = User("u1", "Mia", None, "member", datetime.now(UTC))
+    conversations = Conversations(mia, JobsSettings(), root=tmp_path / "conversations")
+    chat = conversations.begin(COLUMNS)
+    conversations.ask(chat.id, "Which?", (), Sampling())
+    update(conversations.root, chat.id, lambda now: with_reply(now, 0, 0, Reply("red", "done", "stop", 1, 0.1)))
+    chat = conversations.get(chat.id)
+    with Database.open() as database:
+        user = Users(database).local()
+
+        def keep(answer: str) -> Kept:
+            return keep_as_sample(chat, 0, 0, answer, "chat-samples", database=database, user=user)
+
+        answers = ["red", "green", "blue", "white"]
+        with ThreadPoolExecutor(len(answers)) as pool:
+            kept = list(pool.map(keep, answers))
+        assert sorted(each.num_rows for each in kept) == [1, 2, 3, 4]
+        assert sorted(str(row.answer) for row in load_dataset("chat-samples@train")) == sorted(answers)
+        assert keep("red") == Kept("chat-samples", 4, is_new=False)
+        monkeypatch.setattr(keeping, "MAX_ROWS", 4)
+        with pytest.raises(DataError, match="has 4 rows in train"):
+            keep("black")
