@@ -88,8 +88,7 @@ def _start_all(columns: tuple[Column, ...]) -> None:
         host = load_settings().serve_host
         for column in columns:
             run = jobs.get(column.run_id)
-            num_seen = serving.num_started(jobs, column)
-            serving.start(jobs, column, host=host, gpus=run.gpus, num_seen=num_seen)
+            serving.start(jobs, column, host=host, gpus=run.gpus)
 
 
 def _stop(job_id: str) -> None:

@@ -119,7 +119,8 @@ def new_prompts(run: Job, way: Way) -> Prompts:
 
 
 def ask(jobs: Jobs, chosen: Sequence[Candidate], prompts: Prompts) -> list[Job]:
-    """Submits a job for each, in the pool of its run; however often it is asked for, one job until that has failed.
+    """Submits a job for each, in the pool of its run; however often and by whomever it is asked for, one job until
+    that has failed.
 
     Raises ConfigError where a run's config does not tell how to grade, ForbiddenError.
     """
@@ -140,9 +141,9 @@ def ask(jobs: Jobs, chosen: Sequence[Candidate], prompts: Prompts) -> list[Job]:
                     pool=candidate.run.pool,
                     gpus=min(candidate.run.gpus, 1),
                     tags=_tags(candidate, prompts),
-                    idempotency_key=_key(jobs, candidate, prompts),
                     after=after,
-                )
+                ),
+                unless=_answering(candidate, prompts),
             )
         )
     return made
@@ -216,16 +217,15 @@ def _tags(candidate: Candidate, prompts: Prompts) -> tuple[str, ...]:
     return (tag_of(candidate.run), _tag(prompts), f"step-{candidate.step}")
 
 
+def _answering(candidate: Candidate, prompts: Prompts) -> JobFilter:
+    """What a job must have that answers, or has."""
+    states = tuple(state for state in JobState if state not in _WITHOUT_ANSWER)
+    return JobFilter(tags=_tags(candidate, prompts), states=states)
+
+
 def _earlier(jobs: JobReads, candidate: Candidate, prompts: Prompts) -> Job | None:
-    """The job that answers already, or has."""
-    found = jobs.search(JobFilter(tags=_tags(candidate, prompts)), limit=1)
-    return next((job for job in found if job.state not in _WITHOUT_ANSWER), None)
-
-
-def _key(jobs: JobReads, candidate: Candidate, prompts: Prompts) -> str:
-    """Another one once an earlier job has ended without an answer."""
-    num_failed = jobs.count(JobFilter(tags=_tags(candidate, prompts), states=_WITHOUT_ANSWER))
-    return f"ask:{prompts.name}:{candidate.run.id}@{candidate.step}:{num_failed}"
+    found = jobs.search(_answering(candidate, prompts), limit=1)
+    return found[0] if found else None
 
 
 def _tag(prompts: Prompts) -> str:

@@ -78,15 +78,12 @@ def server_of(jobs: JobReads, column: Column) -> Server:
     return Server("starting", "vLLM loads the checkpoint; on a CPU this takes half a minute or more", job)
 
 
-def start(jobs: Jobs, column: Column, *, host: str, gpus: int, num_seen: int) -> Job:
-    """Submits the job that serves a checkpoint, in the pool of its run; one that is alive is given back as it is.
+def start(jobs: Jobs, column: Column, *, host: str, gpus: int) -> Job:
+    """Submits the job that serves a checkpoint, in the pool of its run; one that is alive is given back as it is, also
+    where two people start it at once.
 
-    gpus: of the run; a server takes at most one. num_seen: how many the viewer saw, so that a double click makes one.
-    Raises ForbiddenError.
+    gpus: of the run; a server takes at most one. Raises ForbiddenError.
     """
-    alive = _newest(jobs, column)
-    if alive is not None and alive.state not in TERMINAL:
-        return alive
     name = f"chat-{column.label.replace('@', '-')}"
     config = ServeConfig(
         name=name,
@@ -103,13 +100,9 @@ def start(jobs: Jobs, column: Column, *, host: str, gpus: int, num_seen: int) ->
             run_dir=str(folder),
             max_attempts=1,
             tags=(tag_of(column),),
-            idempotency_key=f"serve:{column.run_id}@{column.step}:{num_seen}",
-        )
+        ),
+        unless=JobFilter(kinds=("serve",), tags=(tag_of(column),), states=_ALIVE),
     )
-
-
-def num_started(jobs: JobReads, column: Column) -> int:
-    return jobs.count(JobFilter(kinds=("serve",), tags=(tag_of(column),)))
 
 
 def endpoint_of(job: Job) -> Endpoint | None:

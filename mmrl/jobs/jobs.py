@@ -21,7 +21,7 @@ from mmrl.jobs.records import Job, NewJob, PendingReason, User
 from mmrl.jobs.roles import check_allowed
 from mmrl.jobs.searching import JobFilter, search_jobs
 from mmrl.jobs.states import HELD, TERMINAL, Desired, JobState
-from mmrl.jobs.submitting import check_new_job, enqueue, insert_job
+from mmrl.jobs.submitting import check_new_job, enqueue, find_alone, insert_job
 from mmrl.jobs.transitions import add_event, change_state, lock_job
 from mmrl.jobs.users import local_user, read_user
 
@@ -40,15 +40,17 @@ class Jobs(JobReads):
         super().__init__(database)
         self._given_actor = actor
 
-    def submit(self, new: NewJob, *, as_draft: bool = False) -> Job:
+    def submit(self, new: NewJob, *, as_draft: bool = False, unless: JobFilter | None = None) -> Job:
         """Queues a job. The same idempotency key of the same owner gives the first job back, whatever became of it.
 
-        as_draft: only writes it down; `start` queues it.
+        as_draft: only writes it down; `start` queues it. unless: where there is such a job, whoever owns it, the newest
+        is given back instead; of several who submit at once with the same kinds and tags one submits.
         Raises ConfigError (also for a literal secret, by its key), ForbiddenError, NotFoundError for an unknown job in
         `after`, ConflictError for one that can succeed no more and for a key that was used with another config.
         """
         with self.database.transaction() as connection:
-            return self._submitted(connection, new, as_draft=as_draft)
+            earlier = [] if unless is None else find_alone(connection, self.database, unless)
+            return earlier[0] if earlier else self._submitted(connection, new, as_draft=as_draft)
 
     def rehearse(self, new: NewJob) -> tuple[Job, PendingReason]:
         """The job that `submit` would give and why it would not start at once, all taken back. Raises as `submit`."""

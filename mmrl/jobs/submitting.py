@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -20,9 +21,10 @@ from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.field_checks import check_fields
 from mmrl.jobs.ids import new_id, short_id
 from mmrl.jobs.pools import ensure_pool
-from mmrl.jobs.records import NewJob, User
+from mmrl.jobs.records import Job, NewJob, User
 from mmrl.jobs.roles import check_allowed
 from mmrl.jobs.rows import to_seconds
+from mmrl.jobs.searching import JobFilter, search_jobs
 from mmrl.jobs.states import TERMINAL, Desired, JobState
 from mmrl.jobs.transitions import change_state
 from mmrl.runs.layout import folder_name
@@ -107,6 +109,18 @@ def insert_job(
         links = [{"job_id": job_id, "depends_on": other} for other in dict.fromkeys(new.after)]
         connection.execute(tables.job_dependencies.insert(), links)
     return job_id
+
+
+def find_alone(connection: sa.Connection, database: Database, wanted: JobFilter) -> list[Job]:
+    """The newest job that fits, or none; nobody else looks for these kinds and tags until the transaction ends.
+
+    SQLite has one writer at a time anyhow.
+    """
+    if database.dialect == "postgresql":
+        told = hashlib.sha256(repr((wanted.kinds, wanted.tags)).encode()).digest()
+        key = int.from_bytes(told[:8], "big", signed=True)
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
+    return search_jobs(connection, database, wanted, limit=1)
 
 
 def enqueue(connection: sa.Connection, database: Database, job_id: str, *, actor: str) -> JobState | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,8 @@ from mmrl.errors import ConfigError, ConflictError
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.jobs import Jobs
+from mmrl.jobs.records import User
+from mmrl.jobs.searching import JobFilter
 from mmrl.jobs.states import Desired, JobState
 from mmrl.jobs.users import Users
 
@@ -51,6 +54,19 @@ def test_run_directories_are_named_after_job_and_id(job_database: Database, monk
     monkeypatch.setenv("MMRL_RUNS_URL", "s3://bucket/runs/")
     remote = submit(job_database, "other")
     assert remote.run_dir == f"s3://bucket/runs/other-{remote.short_id}"
+
+
+def test_of_several_people_who_submit_the_same_at_once_one_does(job_database: Database) -> None:
+    wanted = JobFilter(kinds=("noop",), tags=("serves",), states=(JobState.QUEUED,))
+    owners = [Users(job_database).add(f"Person {number}", role="member") for number in range(4)]
+
+    def press(owner: User) -> str:
+        return Jobs(job_database, actor=owner).submit(new_job(tags=("serves",)), unless=wanted).id
+
+    with ThreadPoolExecutor(len(owners)) as pool:
+        (first,) = set(pool.map(press, owners))
+    Jobs(job_database).cancel(first)
+    assert press(owners[0]) != first
 
 
 def test_j01_the_same_idempotency_key_gives_the_first_job_back(job_database: Database) -> None:
@@ -173,9 +189,12 @@ def test_two_open_jobs_never_share_a_run_directory(job_database: Database) -> No
         {"stages": [{"after": "reward", "path": "mine.stages", "name": "Filter"}]},
         {"model": {"path": "m", "trust_remote_code": True}},
         {"algorithm": {"type": "grpo", "advantage": {"path": "/x/mine.py", "name": "f"}}},
+        {"reward": [{"type": "remote", "url": "http://127.0.0.1:9/", "api_key": "file:~/.mmrl/console/key"}]},
+        {"reward": [{"type": "gate", "condition": {"type": "format"}, "reward": {"type": "judge", "model": "m"}}]},
+        {"tracking": [{"token": "env:SOMEBODYS_KEY"}]},
     ],
 )
-def test_code_of_ones_own_is_for_admins_unless_allowed(job_database: Database, config: dict) -> None:
+def test_code_secrets_and_servers_are_for_admins_unless_allowed(job_database: Database, config: dict) -> None:
     ann = Users(job_database).add("ann", role="member")
     new = new_job(config={"name": "x", "kind": "rl", **config})
     jobs = Jobs(job_database, actor=ann)

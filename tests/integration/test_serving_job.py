@@ -49,10 +49,8 @@ def test_a_served_checkpoint_is_asked_stopped_midway_and_ends_when_nobody_asks(
         jobs, user = Jobs(database), Users(database).local()
         run = jobs.submit(job_of(NoopConfig(name="digits")), as_draft=True)
         column = Column(run.id, 0, str(tiny_model()), "digits@0")
-        job = serving.start(jobs, column, host="127.0.0.1", gpus=0, num_seen=0)
-        assert serving.start(jobs, column, host="127.0.0.1", gpus=0, num_seen=0).id == job.id, (
-            "a double click makes one"
-        )
+        job = serving.start(jobs, column, host="127.0.0.1", gpus=0)
+        assert serving.start(jobs, column, host="127.0.0.1", gpus=0).id == job.id, "a double click makes one"
         assert serving.server_of(jobs, column).state == "waiting"
         words = [sys.executable, "-m", "mmrl", "worker", "start", "--until-idle", "--cpus", "2"]
         worker = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,14 +21,16 @@ from console.services.asking_checkpoints import (
     new_prompts,
     runs_to_ask,
 )
+from console.services.serving import columns_of, start
 from mmrl.config.loading import build_config
 from mmrl.data.images import ImageStore
 from mmrl.errors import ConfigError
 from mmrl.evaluation.panels import PanelSettings, panel_of, save_panel
 from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
-from mmrl.jobs.records import Job
+from mmrl.jobs.records import Job, User
 from mmrl.jobs.states import JobState
+from mmrl.jobs.users import Users
 from mmrl.types import Message, Sample, TextPart
 
 
@@ -79,6 +82,22 @@ def test_a_double_click_makes_one_job_and_only_a_failed_one_is_asked_again(jobs:
     (again,) = ask(found, offered, prompts)
     assert again.id != first.id
     assert again.state is JobState.QUEUED
+
+
+def test_two_people_who_ask_or_start_at_once_get_one_job(jobs: tuple[Jobs, Job]) -> None:
+    found, run = jobs
+    prompts, offered = new_prompts(run, "greedy"), candidates(found, run)[:1]
+    column = columns_of(found, run)[-1]
+    users = Users(found.database)
+    people = [users.local(), users.add("Ann Other", role="member")]
+
+    def press(person: User) -> tuple[str, str]:
+        own = Jobs(found.database, actor=person)
+        (asked_job,) = ask(own, offered, prompts)
+        return asked_job.id, start(own, column, host="127.0.0.1", gpus=0).id
+
+    with ThreadPoolExecutor(2) as pool:
+        assert len(set(pool.map(press, people))) == 1
 
 
 def test_a_panel_that_was_kept_is_asked_as_it_is(jobs: tuple[Jobs, Job]) -> None:
