@@ -57,7 +57,7 @@ def legend(quantity: str) -> None:
     scale = f"0 to {end} nats" if quantity != "ratio" else f"1 to {number_text(2.718281828 ** FULL_SHADE[quantity], 3)}"
     st.caption(
         f"{literal(quantity)}: {literal(QUANTITIES[quantity])} From light to dark, {literal(scale)} and beyond, "
-        "whatever its sign. Hover over a token for its value."
+        "whatever its sign. Hover over a token for its value; tokens that spell one character together have their mean."
     )
 
 
@@ -88,10 +88,12 @@ def tokens_html(tokens: Sequence[TokenCell]) -> str:
     spans = []
     for token in tokens:
         text = html.escape(inert(token.text)).replace("\n", "↵<br>")
-        told = html.escape("not computed" if token.value is None else number_text(token.value))
+        told = "not computed" if token.value is None else number_text(token.value)
+        if token.num_tokens > 1:
+            told = f"{token.num_tokens} tokens spell this, mean {told}"
         edge = "" if token.is_sampled else "opacity:.75;text-decoration:underline dotted;"
         style = f"background:rgba({_ORANGE},{token.shade * 0.55:.2f});{edge}border-radius:3px"
-        spans.append(f'<span title="{told}" style="{style}">{text}</span>')
+        spans.append(f'<span title="{html.escape(told)}" style="{style}">{text}</span>')
     style = "white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7;unicode-bidi:plaintext"
     return f'<div style="{style}">{"".join(spans)}</div>'
 

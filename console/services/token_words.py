@@ -6,7 +6,7 @@ Only the tokenizer's own file is read, by the `tokenizers` library: no model, no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,16 +24,24 @@ QUANTITIES = {
 FULL_SHADE = {"logprob": 5.0, "entropy": 3.0, "ratio": 0.5, "kl": 2.0}
 """The value, without its sign and for the ratio its logarithm, at which a token has the darkest shade."""
 
+_BROKEN = "\N{REPLACEMENT CHARACTER}"
+_MAX_JOINED = 8
+"""Tokens at most in a cell: a character has up to four bytes, and its first and last token may hold others' too."""
+
 
 @dataclass(frozen=True)
 class TokenCell:
-    """text: of this token alone. value: None where it was not computed. shade: 0 to 1. is_sampled: False for a token
-    that the policy did not write, such as a tool's answer."""
+    """A token, or those that spell one character together, as Chinese and emoji often need several.
+
+    value: their mean, None where it was not computed. shade: 0 to 1. is_sampled: False for what the policy did not
+    write, such as a tool's answer. num_tokens: how many share it.
+    """
 
     text: str
     value: float | None
     shade: float
     is_sampled: bool
+    num_tokens: int = 1
 
 
 def quantities_of(response: ResponseRecord) -> list[str]:
@@ -44,14 +52,18 @@ def quantities_of(response: ResponseRecord) -> list[str]:
 def cells(
     response: ResponseRecord, quantity: str, tokenizer: Any | None, *, limit: int | None = None
 ) -> list[TokenCell]:
-    """One a token, of the first `limit`; without a tokenizer the tokens' numbers stand for their texts."""
+    """Of the first `limit` tokens; without a tokenizer the tokens' numbers stand for their texts."""
     ids = (response.token_ids or ())[:limit]
     values = _values(response, quantity) or (None,) * len(ids)
     mask = response.response_mask or (1,) * len(ids)
-    return [
-        TokenCell(_text(tokenizer, token), value, _shade(value, quantity), bool(is_sampled))
-        for token, value, is_sampled in zip(ids, values, mask, strict=False)
-    ]
+    num = min(len(ids), len(values), len(mask))
+    found, start = [], 0
+    for text, size in _spelt(tokenizer, ids[:num], mask):
+        known = [value for value in values[start : start + size] if value is not None]
+        value = math.fsum(known) / len(known) if known else None
+        found.append(TokenCell(text, value, _shade(value, quantity), bool(mask[start]), size))
+        start += size
+    return found
 
 
 def tokenizer_of(job: Job) -> Any | None:
@@ -80,8 +92,34 @@ def _load(path: str, _changed_at: int) -> Any | None:
         return None
 
 
-def _text(tokenizer: Any | None, token: int) -> str:
-    return f"[{token}]" if tokenizer is None else str(tokenizer.decode([token], skip_special_tokens=False))
+def _spelt(tokenizer: Any | None, ids: Sequence[int], mask: Sequence[int]) -> Iterator[tuple[str, int]]:
+    """The texts in order, each with how many tokens it takes: they are decoded together until their bytes are whole
+    characters. Bytes that never become one stand as the sign for that."""
+    if tokenizer is None:
+        yield from ((f"[{token}]", 1) for token in ids)
+        return
+    start = 0
+    while start < len(ids):
+        stop = start + 1
+        while _goes_on(tokenizer, ids, mask, start, stop):
+            stop += 1
+        yield _text(tokenizer, ids[start:stop]), stop - start
+        start = stop
+
+
+def _goes_on(tokenizer: Any, ids: Sequence[int], mask: Sequence[int], start: int, stop: int) -> bool:
+    """Whether the token at `stop` goes on with a character that those from `start` begin: it begins none itself."""
+    return (
+        stop < len(ids)
+        and stop - start < _MAX_JOINED
+        and bool(mask[stop]) == bool(mask[start])
+        and _text(tokenizer, ids[start:stop]).endswith(_BROKEN)
+        and _text(tokenizer, ids[stop : stop + 1]).startswith(_BROKEN)
+    )
+
+
+def _text(tokenizer: Any, tokens: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(tokens), skip_special_tokens=False))
 
 
 def _values(response: ResponseRecord, quantity: str) -> Sequence[float | None] | None:

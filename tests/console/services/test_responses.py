@@ -16,6 +16,7 @@ from mmrl.errors import DataError, NotFoundError
 from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job
+from mmrl.models.tiny_tokenizer import train_tokenizer
 from mmrl.runs.records import GroupRecord, ResponseRecord, TokenRecord
 from mmrl.types import Message, RewardPart, TextPart
 
@@ -153,3 +154,30 @@ def test_tokens_are_spelt_by_the_runs_own_tokenizer(fresh_home: Homes, tmp_path:
     Tokenizer(WordLevel({"red": 5, "blue": 6, "?": 0}, unk_token="?")).save(str(model / "tokenizer.json"))
     spelt = cells(replace(_response(1.0), token_ids=(6, 5)), "logprob", tokenizer_of(job))
     assert [cell.text for cell in spelt] == ["blue", "red"]
+
+
+@pytest.mark.parametrize("text", ["答え is 水, مرحبا", "👩‍🔬🎉ok", "plain \n text"])
+def test_a_character_that_takes_several_tokens_is_spelt_whole(text: str) -> None:
+    tokenizer = train_tokenizer().backend_tokenizer
+    ids = tuple(tokenizer.encode(text).ids)
+    logprobs = tuple(-float(place) for place in range(len(ids)))
+    found = cells(replace(_response(1.0), token_ids=ids, response_mask=None, logprobs=logprobs), "logprob", tokenizer)
+    assert "".join(cell.text for cell in found) == text
+    assert not any("\ufffd" in cell.text for cell in found)
+    assert sum(cell.num_tokens for cell in found) == len(ids)
+    assert sum((cell.value or 0.0) * cell.num_tokens for cell in found) == pytest.approx(sum(logprobs))
+
+
+def test_bytes_that_never_become_a_character_take_no_other_token_with_them() -> None:
+    tokenizer = train_tokenizer().backend_tokenizer
+    first, *_ = tokenizer.encode("水").ids
+    ids = (first, *tokenizer.encode("a").ids, first)
+    found = cells(
+        replace(_response(1.0), token_ids=ids, response_mask=None, logprobs=(-1.0,) * 3), "logprob", tokenizer
+    )
+    assert [(cell.text, cell.num_tokens) for cell in found] == [("\ufffd", 1), ("a", 1), ("\ufffd", 1)]
+    ids, mask = tuple(tokenizer.encode("水").ids), (1, 0, 0)
+    found = cells(
+        replace(_response(1.0), token_ids=ids, response_mask=mask, logprobs=(-1.0,) * 3), "logprob", tokenizer
+    )
+    assert [(cell.is_sampled, cell.num_tokens) for cell in found] == [(True, 1), (False, 2)]
