@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from mmrl.errors import ConfigError, ConflictError, RunFailedError
+from mmrl.serving.key_guard import KEY_VARIABLE, KeyGuard
 
 _ENTRY = "vllm.entrypoints.openai.api_server"
 _POLL_S = 0.5
@@ -31,7 +32,8 @@ class ServeSettings:
     """model: the folder. name: of the model in requests. port: 0 takes a free one. dtype: vLLM's words; auto is float32
     on a CPU. quiet: keep vLLM's log in a file that is shown where it fails. extra: further options of vLLM.
 
-    key: what requests must bear; it is told to vLLM by its environment, since others can read a command line.
+    key: what requests must bear on every path but /health and /metrics; it is told to vLLM by its environment, since
+    others can read a command line.
     kv_cache_gb: for keys and values on a CPU; None leaves it to the environment, or 1."""
 
     model: Path
@@ -117,6 +119,8 @@ def command(settings: ServeSettings, port: int, *, on_cpu: bool) -> list[str]:
     words += ["--enforce-eager"] if on_cpu else []
     if on_cpu and settings.kv_cache_gb is not None:
         words += ["--kv-cache-memory-bytes", str(int(settings.kv_cache_gb * 1e9))]
+    if settings.key is not None:
+        words += ["--middleware", f"{KeyGuard.__module__}.{KeyGuard.__qualname__}"]
     return [*words, *settings.extra]
 
 
@@ -126,7 +130,7 @@ def _start(settings: ServeSettings, port: int, log: Path | None) -> subprocess.P
     if on_cpu:
         environment.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     if settings.key is not None:
-        environment["VLLM_API_KEY"] = settings.key
+        environment[KEY_VARIABLE] = settings.key
     words = command(settings, port, on_cpu=on_cpu)
     if log is None:
         return subprocess.Popen(words, stdout=sys.stderr, env=environment, start_new_session=True)

@@ -134,8 +134,15 @@ def _is_told_why(conversations: Conversations, answers: Answers, column: Column,
 
 def _is_secret(jobs: Jobs, job_id: str, endpoint: Any) -> None:
     """Without the key nobody is answered, and nothing that is shown of the job has it."""
-    refused = httpx.post(f"{endpoint.url}/v1/chat/completions", json={"model": endpoint.model, "messages": []})
-    assert refused.status_code == 401
+    asked = {"model": endpoint.model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+    key = {"Authorization": f"Bearer {endpoint.key}"}
+    for path, body in (
+        ("/v1/chat/completions", asked),
+        ("/invocations", asked),
+        ("/tokenize", {"model": endpoint.model, "prompt": "Hello"}),
+    ):
+        assert httpx.post(f"{endpoint.url}{path}", json=body).status_code == 401, path
+        assert httpx.post(f"{endpoint.url}{path}", json=body, headers=key, timeout=60).status_code == 200, path
     job = jobs.get(job_id)
     file = Path(job.run_dir) / ENDPOINT_FILE
     assert file.stat().st_mode & 0o077 == 0
