@@ -11,6 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
+from mmrl.config.yaml_text import plain_yaml
 from mmrl.errors import ConfigError
 
 UNSET = object()
@@ -21,8 +22,8 @@ UNSET = object()
 def parsed(text: str) -> dict[str, Any] | None:
     """The config as far as it is written, not to be written into; None where the text is no YAML map."""
     try:
-        found = YAML(typ="safe", pure=True).load(text)
-    except YAMLError:
+        found = plain_yaml(text, "the draft")
+    except ConfigError:
         return None
     return dict(found) if isinstance(found, Mapping) else {} if found is None else None
 
@@ -36,7 +37,7 @@ def with_value(text: str, key: str, value: Any) -> str:
     yaml.width = 1_000_000
     try:
         root = yaml.load(text)
-    except YAMLError as error:
+    except (YAMLError, RecursionError) as error:
         raise ConfigError("the YAML has an error; mend it in the text first") from error
     root = {} if root is None else root
     _put(root, key.split("."), value, key)

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from mmrl.config.base import ConfigModel
 from mmrl.config.run import RunConfig
 from mmrl.config.schema import item_of, models_of, tag_of
+from mmrl.errors import ConfigError
 
 Kind = Literal["switch", "choice", "choices", "whole", "number", "text", "texts", "type", "part", "yaml"]
 
@@ -117,8 +118,7 @@ def title_of(key: str) -> str:
 def to_value(field: FormField, text: str) -> Any:
     """What was typed for a `number`, `text` or `yaml` field as plain data; text that cannot be read stays as it is, and
     the check of the config tells what is wrong with it."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
+    from mmrl.config.yaml_text import plain_yaml
 
     stripped = text.strip()
     if field.kind == "text":
@@ -126,8 +126,8 @@ def to_value(field: FormField, text: str) -> Any:
     if not stripped:
         return None
     try:
-        return YAML(typ="safe", pure=True).load(stripped)
-    except YAMLError:
+        return plain_yaml(stripped, field.key)
+    except ConfigError:
         return text
 
 

@@ -20,6 +20,7 @@ import yaml
 from console.services.processes import Processes, Task
 from mmrl.config.base import home
 from mmrl.config.loading import build_config
+from mmrl.config.yaml_text import plain_yaml
 from mmrl.data.files import write_bytes
 from mmrl.errors import ConfigError, DataError
 from mmrl.jobs.config_checks import code_keys, refuse_literal_secrets
@@ -83,7 +84,7 @@ class RewardWork:
         if folder is None or not folder.is_dir():
             raise DataError(f"the responses of {job.name} are at {job.run_dir}, which is not on this machine")
         changed = parse_rewards(rewards)
-        self._check(changed)
+        self._check({"reward": changed})
         file = self._root / "rescore-run.yaml"
         write_bytes(file, yaml.safe_dump({"reward": changed}, allow_unicode=True, sort_keys=False).encode())
         words = ["reward", "rescore", str(folder.absolute()), "--config", str(file), "--split", split]
@@ -105,17 +106,16 @@ class RewardWork:
             "reward": parse_rewards(rewards),
         }
         self._check(config)
-        build_config(config, source="the rewards")
+        self._check(build_config(config, source="the rewards").config.model_dump(mode="json"))
         file = self._root / f"{what}-run.yaml"
         write_bytes(file, yaml.safe_dump(config, allow_unicode=True, sort_keys=False).encode())
         return file
 
-    def _check(self, config: Any) -> None:
-        """As for a run with these rewards: code of their own is for those who may run it."""
+    def _check(self, config: Mapping[str, Any]) -> None:
+        """As for a run with these rewards: code of their own, secrets and servers are for those who may use them."""
         check_allowed(self._actor, "submit", settings=self._settings)
-        plain = config if isinstance(config, Mapping) else {"reward": config}
-        refuse_literal_secrets(plain)
-        if code_keys(plain):
+        refuse_literal_secrets(config)
+        if code_keys(config):
             check_allowed(self._actor, "code", settings=self._settings)
 
     def _start(self, what: What, words: list[str], deadline_s: float, *asked: str) -> Task:
@@ -133,10 +133,9 @@ def stamp_of(*asked: str) -> str:
 
 def parse_rewards(text: str) -> list[Any]:
     """A YAML list of rewards, also under `reward:`. Raises ConfigError."""
-    try:
-        found = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"the rewards are no YAML: {' '.join(str(error).split())[:300]}") from error
+    if len(text) > _MAX_TEXT:
+        raise ConfigError(f"the rewards have at most {_MAX_TEXT:,} characters (got {len(text):,})")
+    found = plain_yaml(text, "the rewards")
     if isinstance(found, Mapping):
         found = found["reward"] if list(found) == ["reward"] else [found]
     if not isinstance(found, list) or not found:

@@ -1,7 +1,8 @@
 """Secrets in a config: which keys hold them, and how they are left out of all that is written or printed.
 
 A secret may be given as a reference: `env:NAME`, the value of that environment variable, or `file:PATH`, the content
-of that file. The reference is no secret.
+of that file. The reference is no secret. What lies in mmrl's own home is never read: keys of the console and of served
+models are there, which are nobody's to send.
 """
 
 from __future__ import annotations
@@ -46,15 +47,25 @@ def is_reference(value: Any) -> bool:
 
 
 def read_reference(value: str) -> str:
-    """What a reference stands for, without white space around it; '' where the variable is not set or the file cannot
-    be read."""
+    """What a reference stands for, without white space around it; '' where the variable is not set, and where the file
+    cannot be read or lies in mmrl's home."""
     variable, file = referenced_variable(value), referenced_file(value)
     if variable is not None:
         return os.environ.get(variable, "").strip()
     try:
-        return file.read_text(encoding="utf-8").strip() if file is not None else ""
+        return file.read_text(encoding="utf-8").strip() if file is not None and not is_in_home(file) else ""
     except (OSError, UnicodeDecodeError):
         return ""
+
+
+def is_in_home(file: Path) -> bool:
+    """Whether a file lies below mmrl's home, however its path or the home's is written."""
+    from mmrl.config.base import home  # which needs this module
+
+    try:
+        return file.resolve().is_relative_to(home().resolve())
+    except (OSError, RuntimeError):  # links in a circle: nothing to read there
+        return False
 
 
 def is_secret_key(key: str) -> bool:

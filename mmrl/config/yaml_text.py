@@ -10,7 +10,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
-from mmrl.config.nodes import ListNode, MapNode, Node, Origin, Scalar
+from mmrl.config.nodes import ListNode, MapNode, Node, Origin, Scalar, plain
 from mmrl.errors import ConfigError
 
 MAX_NODES = 20_000
@@ -23,8 +23,22 @@ def read_yaml(text: str, origin_of_line: OriginOfLine) -> Node | None:
     """The one document in `text`; None when it is empty.
 
     origin_of_line: the origin of a value that begins in that line (counted from 1).
-    Raises ConfigError with file, line and column for a syntax error, a key set twice, or a tag outside YAML 1.2.
+    Raises ConfigError with file, line and column for a syntax error, a key set twice, or a tag outside YAML 1.2, and
+    for more than MAX_NODES values, counted with all that aliases repeat.
     """
+    try:
+        return _read(text, origin_of_line)
+    except RecursionError as error:
+        raise ConfigError(f"{origin_of_line(1).where}: maps and lists stand too deep in each other") from error
+
+
+def plain_yaml(text: str, what: str) -> Any:
+    """The same as plain data, None for an empty text. what: for messages. Raises ConfigError."""
+    root = read_yaml(text, lambda line: Origin("file", f"{what}:{line}"))
+    return None if root is None else plain(root)
+
+
+def _read(text: str, origin_of_line: OriginOfLine) -> Node | None:
     try:
         document = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:

@@ -1,4 +1,4 @@
-"""What a job's config may not hold, and what it names: secrets, code, data sets."""
+"""What a job's config may not hold, and what it takes a right for: secrets, code, what leaves the machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any
 from mmrl.config.secrets import is_reference, is_secret_key, redact
 from mmrl.data.serialise import canonical
 from mmrl.errors import ConfigError
+
+_ASKING_REWARDS = ("judge", "remote")
+"""Rewards that post to an address, which a judge has also where none is written."""
 
 
 def refuse_literal_secrets(config: Mapping[str, Any]) -> None:
@@ -22,8 +25,9 @@ def refuse_literal_secrets(config: Mapping[str, Any]) -> None:
 
 
 def code_keys(config: Mapping[str, Any]) -> list[str]:
-    """The keys with which a config runs Python code that is not mmrl's: files, functions, remote code of models."""
-    return [key for key, name, value in _leaves(config) if _is_code(key, name, value)]
+    """The keys with which a config does what its account may and its author need not: run Python code that is not
+    mmrl's (files, functions, remote code of models), read a secret (`env:NAME`, `file:PATH`), ask a server."""
+    return [key for key, name, value in _leaves(config) if _is_code(key, name, value) or _reaches_out(name, value)]
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
@@ -62,3 +66,9 @@ def _is_code(key: str, name: str, value: Any) -> bool:
     if name == "type" and value == "function":
         return True
     return isinstance(value, str) and (value.endswith(".py") or (key.startswith("stages.") and name == "path"))
+
+
+def _reaches_out(name: str, value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    return is_reference(value) or name == "url" or (name == "type" and value in _ASKING_REWARDS)

@@ -22,7 +22,8 @@ ACTIONS: Mapping[str, Role] = MappingProxyType(
     }
 )
 """The least role for each action. label: to judge samples. submit: new jobs. control: cancel, pause, resume and retry
-jobs of one's own. data: add data sets. code: submit configs that run code of their own. admin: users, tokens of others,
+jobs of one's own. data: add data sets. code: submit configs that run code
+of their own, read secrets or ask servers. admin: users, tokens of others,
 pools, workers, jobs of others."""
 
 _RANK: Mapping[str, int] = MappingProxyType({"viewer": 0, "member": 1, "admin": 2})
@@ -70,6 +71,6 @@ _WORDS = {
     "submit": "submit jobs",
     "control": "change this job",
     "data": "add data sets",
-    "code": "submit a config that runs code of its own",
+    "code": "submit a config that runs code of its own, reads secrets or asks servers",
     "admin": "administer",
 }

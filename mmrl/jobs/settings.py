@@ -38,7 +38,8 @@ class JobsSettings(ConfigModel):
     lock_wait_s: float = Field(60.0, gt=0)
     """How long a write waits for the database's lock before it gives up."""
     members_may_run_code: bool = False
-    """Let members submit configs that run code of their own: reward functions, stages, models with remote code."""
+    """Let members submit configs that run code of their own (reward functions, stages, models with remote code), read
+    secrets (`env:NAME`, `file:PATH`) or ask servers (judges, remote rewards)."""
     members_control_all: bool = False
     """Let members cancel, pause, resume and retry the jobs of others."""
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
-from mmrl.errors import DataError
+from mmrl.config.yaml_text import plain_yaml
+from mmrl.errors import ConfigError, DataError
 from mmrl.runs.mirror import mirrored_name
 
 IDENTITY = ("name", "kind", "seed", "model.path", "model.lora.rank", "data.train", "algorithm.type")
@@ -21,8 +19,8 @@ IDENTITY = ("name", "kind", "seed", "model.path", "model.lora.rank", "data.train
 def parse_config(text: str) -> dict[str, Any]:
     """YAML 1.2, so `no` is text. Raises DataError for text that is no YAML mapping."""
     try:
-        value = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
+        value = plain_yaml(text, "config.yaml")
+    except ConfigError as error:
         raise DataError(f"the run's config.yaml cannot be read: {error}") from error
     if not isinstance(value, dict):
         raise DataError(f"the run's config.yaml must be a mapping (got {type(value).__name__})")

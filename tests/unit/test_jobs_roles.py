@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mmrl.config.reward_http import RemoteRewardConfig
 from mmrl.config.secrets import is_reference, read_reference, redact, secret_values
 from mmrl.errors import ConfigError
 from mmrl.jobs.config_checks import code_keys, config_hash, refuse_literal_secrets
@@ -14,6 +15,7 @@ from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.records import Role, User
 from mmrl.jobs.roles import ACTIONS, check_allowed, check_scopes, is_allowed
 from mmrl.jobs.settings import JobsSettings
+from mmrl.rewards.model.http_client import read_key
 
 SETTINGS = JobsSettings()
 
@@ -83,6 +85,25 @@ def test_code_in_a_config_is_found_wherever_it_stands() -> None:
     assert code_keys({"model": {"trust_remote_code": False}, "reward": [{"type": "math"}]}) == []
 
 
+def test_a_secret_and_a_server_that_a_config_names_take_the_same_right_as_code() -> None:
+    rewards = [
+        {"type": "judge", "model": "m"},
+        {"type": "min", "rewards": [{"type": "math"}, {"type": "remote", "url": "http://169.254.169.254/"}]},
+    ]
+    assert code_keys({"reward": rewards}) == ["reward.0.type", "reward.1.rewards.1.type", "reward.1.rewards.1.url"]
+    assert code_keys({"a": {"b": "file:~/.ssh/id_rsa", "c": ["env:HOME"], "d": "a file:/x"}}) == ["a.b", "a.c.0"]
+
+
+def test_every_reward_that_asks_a_server_is_known_as_such() -> None:
+    """A new one must be found by `code_keys`, also where its address is a default."""
+    from mmrl.config.reward_http import HttpRewardConfig
+
+    kinds = {each.model_fields["type"].default for each in HttpRewardConfig.__subclasses__()}
+    assert {"judge", "remote"} <= kinds
+    for kind in kinds:
+        assert code_keys({"reward": [{"type": kind}]}) == ["reward.0.type"]
+
+
 def test_every_setting_of_a_run_that_takes_code_is_known_as_such() -> None:
     """A new kind of user code that is loaded from a path must be found by `code_keys`."""
     from mmrl.config.schema import known_keys
@@ -118,6 +139,22 @@ def test_references_are_told_from_secrets(tmp_path: Path) -> None:
     for text in ("file:relative", "env:", "file:", "environment:X", "a file:/x", None, 3):
         assert not is_reference(text)
     assert read_reference(f"file:{tmp_path}/none") == ""
+
+
+def test_a_file_of_mmrls_home_is_never_read_as_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    (home / "console").mkdir(parents=True)
+    (home / "console" / "key").write_text("signs cookies")
+    (tmp_path / "own").write_text("my own")
+    (tmp_path / "link").symlink_to(home / "console" / "key")
+    (tmp_path / "also-home").symlink_to(home)
+    for folder in (home, tmp_path / "also-home"):
+        monkeypatch.setenv("MMRL_HOME", str(folder))
+        for path in (home / "console" / "key", home / ".." / "home" / "console" / "key", tmp_path / "link"):
+            assert read_reference(f"file:{path}") == "", path
+        assert read_reference(f"file:{tmp_path}/own") == "my own"
+    with pytest.raises(ConfigError, match="lies in mmrl's home, from where no key is sent"):
+        read_key(RemoteRewardConfig(url="http://127.0.0.1:9", api_key=f"file:{tmp_path}/link"))
 
 
 def test_hashes_of_configs_are_stable() -> None:

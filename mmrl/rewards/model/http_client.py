@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from mmrl.config.reward_http import HttpRewardConfig
-from mmrl.config.secrets import read_reference, referenced_variable, without
+from mmrl.config.secrets import is_in_home, read_reference, referenced_file, referenced_variable, without
 from mmrl.errors import ConfigError
 from mmrl.rewards.base import RewardFailure
 
@@ -185,15 +185,20 @@ def read_key(config: HttpRewardConfig) -> str | None:
         return None
     key = read_reference(config.api_key)
     if not key:
-        variable = referenced_variable(config.api_key)
-        where = (
-            f"the environment variable {variable}, which is not set" if variable else f"{config.api_key}, not readable"
-        )
         raise ConfigError(
-            f"reward '{config.part_name}': api_key refers to {where}; "
+            f"reward '{config.part_name}': api_key refers to {_unread(config.api_key)}; "
             f"set it where the run starts, or leave api_key out for a server that needs none"
         )
     return key
+
+
+def _unread(reference: str) -> str:
+    variable, file = referenced_variable(reference), referenced_file(reference)
+    if variable is not None:
+        return f"the environment variable {variable}, which is not set"
+    if file is not None and is_in_home(file):
+        return f"{reference}, which lies in mmrl's home, from where no key is sent"
+    return f"{reference}, not readable"
 
 
 def retry_after_s(header: str | None) -> float:
