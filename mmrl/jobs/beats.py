@@ -21,7 +21,7 @@ _LIVE = (
     _WORKERS.update()
     .where(_WORKERS.c.id == bindparam("of_worker"))
     .values(heartbeat_at=NOW)
-    .returning(_WORKERS.c.state)
+    .returning(_WORKERS.c.state, _WORKERS.c.heartbeat_at)
 )
 # Rows are locked in the order of their ids, as everywhere, so that two statements never wait for each other.
 _MINE = (
@@ -46,14 +46,15 @@ _LOOK = sa.select(*_COLUMNS).where(_JOBS.c.id.in_(bindparam("ids", expanding=Tru
 
 def extend_leases(
     connection: sa.Connection, worker_id: str, leases: Sequence[Lease], *, lease_s: float
-) -> tuple[WorkerState, dict[str, LeaseView]]:
-    """The worker's state, and how each lease stands; those that are still the worker's last `lease_s` from now.
+) -> tuple[WorkerState, float, dict[str, LeaseView]]:
+    """The worker's state, when this was, and how each lease stands; those that are still the worker's last `lease_s`
+    from now.
 
     Raises NotFoundError for a worker that is not registered.
     """
-    state = beat_worker(connection, worker_id)
+    state, at = beat_worker(connection, worker_id)
     if not leases:
-        return state, {}
+        return state, at, {}
     pairs = sorted((lease.job_id, lease.lease_epoch) for lease in leases)
     values = {"pairs": pairs, "of_worker": worker_id, "lease_s": lease_s}
     held = {row.id: row for row in connection.execute(_EXTEND, values)}
@@ -61,18 +62,22 @@ def extend_leases(
     rest = [lease.job_id for lease in leases if lease.job_id not in held]
     if rest:
         others = {row.id: row for row in connection.execute(_LOOK, {"ids": rest})}
-    return state, {
-        lease.job_id: _view(lease, held.get(lease.job_id, others.get(lease.job_id)), lease.job_id in held)
-        for lease in leases
-    }
+    return (
+        state,
+        at,
+        {
+            lease.job_id: _view(lease, held.get(lease.job_id, others.get(lease.job_id)), lease.job_id in held)
+            for lease in leases
+        },
+    )
 
 
-def beat_worker(connection: sa.Connection, worker_id: str) -> WorkerState:
-    """Tells that the worker lives, and what its state is."""
-    state: WorkerState | None = connection.execute(_LIVE, {"of_worker": worker_id}).scalar_one_or_none()
-    if state is None:
+def beat_worker(connection: sa.Connection, worker_id: str) -> tuple[WorkerState, float]:
+    """Tells that the worker lives; its state, and when this was, in seconds since 1970 by the database's clock."""
+    row = connection.execute(_LIVE, {"of_worker": worker_id}).first()
+    if row is None:
         raise NotFoundError(f"the database knows no worker {worker_id!r}; start the worker anew, so that it registers")
-    return state
+    return row.state, float(row.heartbeat_at)
 
 
 def _view(lease: Lease, row: Any, is_held: bool) -> LeaseView:

@@ -28,9 +28,7 @@ from mmrl.jobs.recovery import Recovery
 from mmrl.jobs.retry import Failure
 from mmrl.jobs.states import HELD, Desired, JobState
 from mmrl.jobs.transitions import add_event, change_state
-
-LATE_BEATS = 1.5
-"""A worker that was not heard of for so many beats may be dead."""
+from mmrl.jobs.watch import LATE_BEATS, Watch
 
 _ATTEMPTS, _GPUS = tables.attempts, tables.gpu_leases
 _EPOCH = sa.select(tables.jobs.c.lease_epoch).where(tables.jobs.c.id == bindparam("of_job")).scalar_subquery()
@@ -53,6 +51,7 @@ class Leases(Recovery):
     def __init__(self, database: Database, worker_id: str | None = None) -> None:
         super().__init__(database, worker_id or "")
         self._claiming = threading.Lock()
+        self._watch = Watch(database.settings)
         self.worker_state: WorkerState = "active"
         """What the last beat told of the worker; another may have set it to draining, or taken it for dead."""
 
@@ -73,6 +72,7 @@ class Leases(Recovery):
             }
             connection.execute(tables.workers.insert().values(row))
         self.worker_id = worker_id
+        self._watch.begin(now)
         return worker_id
 
     def heartbeat(self) -> WorkerState:
@@ -121,10 +121,15 @@ class Leases(Recovery):
     def beat(self, leases: Iterable[Lease]) -> dict[str, LeaseView]:
         """Extends all the leases in one statement and tells how each stands. The worker's own beat goes along."""
         with self.database.transaction(durable=False) as connection:
-            self.worker_state, views = extend_leases(
+            self.worker_state, at, views = extend_leases(
                 connection, self.worker_id, list(leases), lease_s=self.database.settings.lease_s
             )
+        self._watch.note(at)
         return views
+
+    def may_judge_others(self) -> bool:
+        """Whether the silence of other workers tells that they are gone, see `Watch`."""
+        return self._watch.is_long_enough(self.database.now())
 
     def wishes(self, job_ids: Sequence[str]) -> dict[str, Desired]:
         """What people want of those of the jobs that they want paused, cancelled or killed."""

@@ -2,7 +2,8 @@
 
 Proof comes first. A run of this machine is looked for among its processes; one of another machine is left to the
 workers there, and only where none lives is the machine taken for gone: then the owner token in the run directory keeps
-a trainer that lives on after all from writing checkpoints, and the next worker on its machine ends it.
+a trainer that lives on after all from writing checkpoints, and the next worker on its machine ends it. After an outage
+of the database every worker looks silent: others are judged only once they have had a lease to be heard of again.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 
 from mmrl.jobs.errors import LeaseLostError
-from mmrl.jobs.leases import LATE_BEATS, Leases
+from mmrl.jobs.leases import Leases
 from mmrl.jobs.pools import Fleet
 from mmrl.jobs.records import Attempt, Job, WorkerRecord
 from mmrl.jobs.retry import Failure
 from mmrl.jobs.states import TERMINAL, JobState
+from mmrl.jobs.watch import LATE_BEATS
 from mmrl.jobs.worker.gpus import GpuProbe
 from mmrl.jobs.worker.indexer import Indexer
 from mmrl.jobs.worker.launcher import Ended, Handle, Launcher, Unreachable, mark_of
@@ -57,8 +59,10 @@ class Recovery:
         """
         workers = self._fleet.workers(include_dead=True)
         self._bury_dead(workers)
-        self._leases.reap()
-        hosts = {worker.host for worker in workers if worker.is_alive and worker.id != self._leases.worker_id}
+        hosts: set[str] | None = None
+        if self._leases.may_judge_others():  # asked after the workers were read, which may have taken an outage
+            self._leases.reap()
+            hosts = {worker.host for worker in workers if worker.is_alive and worker.id != self._leases.worker_id}
         taken = []
         for job, attempt in self._leases.lost_jobs():
             if job.id not in own and self._only in (None, job.id):
@@ -94,8 +98,11 @@ class Recovery:
             self._say(f"worker {worker.id} (process {worker.pid}) is gone; it left {len(lost)} jobs")
         self._suspects = suspects
 
-    def _take(self, job: Job, attempt: Attempt, hosts: Collection[str]) -> Supervised | None:
-        """None where the job is another's to take, or cannot be judged from here now."""
+    def _take(self, job: Job, attempt: Attempt, hosts: Collection[str] | None) -> Supervised | None:
+        """None where the job is another's to take, or cannot be judged from here now.
+
+        hosts: on which other workers live; None where that is not known yet.
+        """
         launcher = self._launchers.get(attempt.backend)
         if launcher is None:
             return None
@@ -104,7 +111,7 @@ class Recovery:
             folder = RunFolder.of_job(job)
             handle = launcher.find(attempt, folder)
         except Unreachable as error:
-            if attempt.backend != "process" or attempt.host in hosts:
+            if attempt.backend != "process" or hosts is None or attempt.host in hosts:
                 return None
             ended = Ended(folder.exit_code(), f"{error}, where no worker answers any more", True)
             if ended.exit_code is None:
