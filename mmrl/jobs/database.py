@@ -10,10 +10,10 @@ import random
 import re
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
 
@@ -31,7 +31,9 @@ FILE_NAME = "mmrl.db"
 _GONE = (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.DisconnectionError, sa.exc.TimeoutError)
 _DAMAGED = re.compile("file is not a database|disk image is malformed")
 _BUSY_S = 30.0
+_MOMENT_S = 0.1
 _CLOCK = sa.select(NOW)
+_T = TypeVar("_T")
 
 
 class Database:
@@ -45,8 +47,7 @@ class Database:
         if self.dialect == "postgresql":
             self.engine = postgres.make_engine(url, lock_wait_s=settings.lock_wait_s, pool_size=pool_size)
         else:
-            busy_s = min(_BUSY_S, settings.lock_wait_s)
-            self.engine = sqlite.make_engine(Path(url.database or ""), busy_s=busy_s)
+            self.engine = sqlite.make_engine(Path(url.database or ""), busy_s=min(_BUSY_S, settings.lock_wait_s))
 
     @classmethod
     def open(
@@ -80,6 +81,19 @@ class Database:
         """
         with self._errors(), self._begun(durable=durable) as connection:
             yield connection
+
+    def try_to_write(self, write: Callable[[sa.Connection], _T]) -> _T | None:
+        """What `write` gives in a transaction that its caller can do without, as one who only reads: no lock is waited
+        for but for a moment, and a database that takes no writes from here (a standby, one that is set to be read
+        only, a user without the right) stays as it is. None where nothing was written.
+        """
+        try:
+            with self._errors(), self._begun(durable=False, wait_s=_MOMENT_S) as connection:
+                if self.dialect == "postgresql":
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = {int(_MOMENT_S * 1000)}")
+                return write(connection)
+        except (DatabaseUnavailableError, sa.exc.DBAPIError):
+            return None
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
@@ -140,12 +154,16 @@ class Database:
 
     @contextmanager
     def _begun(
-        self, *, read_only: bool = False, durable: bool = True, checks_keys: bool = True
+        self, *, read_only: bool = False, durable: bool = True, checks_keys: bool = True, wait_s: float | None = None
     ) -> Iterator[sa.Connection]:
-        deadline = time.monotonic() + self.settings.lock_wait_s
+        """wait_s: for SQLite's lock, in place of lock_wait_s."""
+        wait_s = self.settings.lock_wait_s if wait_s is None else wait_s
+        deadline = time.monotonic() + wait_s
         while True:
             connection = self.engine.connect()
             try:
+                if self.dialect == "sqlite":
+                    sqlite.set_busy(connection, min(_BUSY_S, wait_s))
                 if read_only:
                     connection = connection.execution_options(**{sqlite.READ_ONLY: True})
                 elif self.dialect == "sqlite":

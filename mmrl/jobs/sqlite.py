@@ -49,6 +49,14 @@ def make_engine(path: Path, *, busy_s: float) -> sa.Engine:
     return engine
 
 
+def set_busy(connection: sa.Connection, seconds: float) -> None:
+    """How long SQLite itself waits for a lock on this connection from now on."""
+    driver: Any = connection.connection.driver_connection
+    if connection.info.get("busy_s") != seconds:
+        driver.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
+        connection.info["busy_s"] = seconds
+
+
 def prepare_write(connection: sa.Connection, *, durable: bool, checks_keys: bool) -> None:
     """Settings that SQLite heeds only before a transaction begins, on the driver's connection, which begins none.
 

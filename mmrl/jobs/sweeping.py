@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import sqlalchemy as sa
 
 from mmrl.jobs import tables
 from mmrl.jobs.clock import NOW
 from mmrl.jobs.database import Database
-from mmrl.jobs.errors import DatabaseUnavailableError
 from mmrl.jobs.states import HELD, JobState
 from mmrl.jobs.transitions import change_state
 
@@ -32,13 +29,12 @@ def sweep(database: Database) -> list[str]:
     """What a reader does before it tells how jobs stand: jobs whose worker is gone are lost, also where no other worker
     is there to say so. A holder that was only cut off adopts its own again. Gives the ids of those jobs.
 
-    Asks before it writes, so that it costs a short query; a database that takes no writes just now stays as it is.
+    Asks before it writes, so that it costs a short query; a database that takes no writes, or none just now, stays as
+    it is.
     """
     since_s = _PATIENCE * database.settings.lease_s
     query = sa.select(_JOBS.c.id).where(_IS_HELD, _JOBS.c.lease_expires_at < NOW - since_s).limit(1)
     with database.reading() as connection:
         if connection.execute(query).first() is None:
             return []
-    with contextlib.suppress(DatabaseUnavailableError), database.transaction(durable=False) as connection:
-        return lose_expired(connection, actor="reader", since_s=since_s)
-    return []
+    return database.try_to_write(lambda connection: lose_expired(connection, actor="reader", since_s=since_s)) or []

@@ -35,6 +35,10 @@ class Users:
     def local(self) -> User:
         """The user of this machine's account, made at first use. An admin: whoever holds the database's password, or
         its file, can change any row in it anyway."""
+        with self.database.reading() as connection:
+            row = connection.execute(sa.select(tables.users).where(tables.users.c.id == local_id())).first()
+        if row is not None:
+            return _user(row)
         with self.database.transaction() as connection:
             return local_user(connection)
 
@@ -121,14 +125,16 @@ class Users:
         return self.of_token(token_id)
 
     def token_id(self, text: str) -> str | None:
-        """The id of a token that is valid now; None for any other text. It counts as a use of the token."""
+        """The id of a token that is valid now; None for any other text. It counts as a use of the token, where the
+        database takes the note."""
         table = tables.api_tokens
-        with self.database.transaction() as connection:
+        with self.database.reading() as connection:
             row = _valid(connection, table.c.sha256 == _hash(text))
-            if row is None:
-                return None
-            connection.execute(table.update().where(table.c.id == row.id).values(last_used_at=NOW))
-            return str(row.id)
+        if row is None:
+            return None
+        used = table.update().where(table.c.id == row.id).values(last_used_at=NOW)
+        self.database.try_to_write(lambda connection: connection.execute(used).rowcount)
+        return str(row.id)
 
     def of_token(self, token_id: str) -> User:
         """The user that a token speaks for, by the token's id. Raises ForbiddenError once it is not valid any more."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from mmrl.jobs.errors import LeaseLostError
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.states import JobState
 from mmrl.jobs.sweeping import sweep
+from mmrl.jobs.users import Users
 
 
 @pytest.fixture
@@ -83,3 +87,63 @@ def test_a_job_whose_only_worker_was_killed_is_told_as_lost_and_found_again(
     site.worker("--until-idle")
     assert site.wait(job, JobState.SUCCEEDED).attempt == 1
     assert ("lease_expired", "lost") in site.transitions(job)
+
+
+@pytest.fixture
+def mmrl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    monkeypatch.delenv("MMRL_TOKEN", raising=False)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(list(words))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.mark.parametrize("job_url", [pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True)
+def test_a_database_that_takes_no_writes_is_read_all_the_same(
+    job_database: Database, mmrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a standby is, or a server that is held in read-only mode."""
+    job = submit(job_database)
+    users = Users(job_database)
+    me = users.local()
+    text, _ = users.create_token(me.id, "eyes", scopes=["read"])
+    ran_out(job_database, start(join(job_database)).job_id, 1000.0)
+    with job_database.transaction() as connection:
+        name = connection.exec_driver_sql("SELECT current_database()").scalar_one()
+        connection.exec_driver_sql(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+    job_database.close()  # its sessions began before
+    assert sweep(job_database) == []
+    assert users.local() == me
+    for token in (None, text):
+        if token is not None:
+            monkeypatch.setenv("MMRL_TOKEN", token)
+        assert mmrl("job", "list")[0] == 0
+        assert json.loads(mmrl("job", "show", job.id, "--json")[1])["state"] == "running"
+        code, _, err = mmrl("job", "wait", job.id, "--timeout", "0")
+        assert (code, "these have not ended" in err) == (1, True)
+
+
+def test_a_reader_waits_for_no_lock(
+    sqlite_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mmrl: Callable[..., tuple[int, str, str]]
+) -> None:
+    """Another process holds the write lock of the file, and a lease has run out."""
+    file = tmp_path / "mmrl.db"
+    file.write_bytes(sqlite_template.read_bytes())
+    monkeypatch.setenv("MMRL_DATABASE_URL", f"sqlite:///{file}")
+    with Database.open() as database:
+        text, _ = Users(database).create_token(Users(database).local().id, "eyes", scopes=["read"])
+        job = submit(database)
+        ran_out(database, start(join(database)).job_id, 1000.0)
+    monkeypatch.setenv("MMRL_TOKEN", text)
+    with closing(sqlite3.connect(file, isolation_level=None)) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        code, _, err = mmrl("job", "wait", job.id, "--timeout", "1")
+        assert (code, "(running)" in err) == (1, True)
+        assert time.monotonic() - began < 15.0
+        lock.rollback()
+    assert json.loads(mmrl("job", "show", job.id, "--json")[1])["state"] == "lost"
