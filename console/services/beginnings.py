@@ -12,7 +12,7 @@ from console.services.drafts import Draft, Drafts
 from console.services.mark_runs import marks_config
 from mmrl.config.base import ConfigModel, home
 from mmrl.config.dump import yaml_text
-from mmrl.config.kinds import class_of_kind
+from mmrl.config.loading import build_config
 from mmrl.errors import MmrlError, NotFoundError
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job
@@ -134,11 +134,11 @@ def _changed(value: Any) -> Any:
 
 def _settings(job: Job) -> dict[str, Any]:
     """A job's config without its defaults; whole where this version of mmrl reads it no more."""
-    config = dict(job.config)
+    config = {"kind": job.kind, **job.config}
     try:
-        model: Any = class_of_kind(job.kind).model_validate(config)
-    except (ValueError, MmrlError):
-        return config
+        model = build_config(config, source=job.name, is_stored=True).config
+    except MmrlError:
+        return dict(job.config)
     return {"kind": job.kind, **only_changed(model)}
 
 

@@ -157,11 +157,12 @@ class Algorithm(ABC, Generic[ConfigT]):
         return {"kl_coef": self.kl_weight.value, "entropy_coef": entropy.coef, "entropy": entropy.entropy}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from `state`; a weight that is not steered stays as the config says."""
+        """Go on from `state`; a weight that is not steered stays as the config says, and one that is steered stays
+        within the bounds that the config gives it now."""
         if self.config.kl.target is not None:
             self.kl_weight.value = float(state["kl_coef"])
         if self.config.entropy_target is not None:
-            self.entropy_weight.coef = float(state["entropy_coef"])
+            self.entropy_weight.coef = min(float(state["entropy_coef"]), self.config.entropy_target.max_coef)
             self.entropy_weight.entropy = state.get("entropy")
 
     def group_scores(self, groups: Sequence[ScoredGroup], batch: GroupBatch) -> list[GroupScores]:

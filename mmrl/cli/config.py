@@ -124,10 +124,11 @@ def show_lines(leaves: Sequence[Leaf], width: int | None) -> list[str]:
 def _config_of(text: str) -> LoadedConfig:
     """Of a path that exists or looks like one, else of a job."""
     from mmrl.config import load_config
+    from mmrl.runs.layout import is_stored_config
 
     path = Path(text).expanduser()
     if path.exists() or "/" in text or path.suffix:
-        return load_config(text)
+        return load_config(text, is_stored=is_stored_config(path))
     from mmrl.cli.job import open_jobs
     from mmrl.jobs.configs import config_of
 

@@ -58,13 +58,15 @@ def train(
         fork_and_tell(begin, config, overrides or [], run_dir, json=json)
         return
     from mmrl.config import load_config
+    from mmrl.runs.layout import is_stored_config
     from mmrl.runs.mirror import is_address
 
     if config is None or run_dir is None:
         missing = "CONFIG" if config is None else "--run-dir DIR"
         raise ConfigError(f"mmrl train: {missing} is missing; give CONFIG --run-dir DIR, or --replay FILE")
     where = run_dir if is_address(run_dir) else Path(run_dir).expanduser()
-    train_and_tell(load_config(Path(config), overrides or ()), where, resume=resume, json=json)
+    loaded = load_config(config, overrides or (), is_stored=is_stored_config(Path(config)))
+    train_and_tell(loaded, where, resume=resume, json=json)
 
 
 def fork_and_tell(begin: str, config: str | None, overrides: list[str], run_dir: str | None, *, json: bool) -> None:

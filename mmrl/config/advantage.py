@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, model_validator
 
 from mmrl.config.base import ConfigModel, PathText
+from mmrl.config.unread import UnreadError
 
 
 class AdvantageSource(ConfigModel):
@@ -28,7 +29,9 @@ class AdvantageSource(ConfigModel):
                 f"type '{self.type}' and path '{self.path}' name two sources of advantages; leave one of them out"
             )
         if self.path is None and "name" in self.changed:
-            raise ValueError(f"name '{self.name}' is a function, so it needs the path of the Python file that holds it")
+            raise UnreadError(
+                f"name '{self.name}' is a function, so it needs the path of the Python file that holds it", "name"
+            )
         if self.arguments and self.type is None and self.path is None:
             raise ValueError("arguments are of another algorithm or of a function; give type or path too")
         return self

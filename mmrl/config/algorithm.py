@@ -18,6 +18,7 @@ from mmrl.config.algorithm_preference import OnlineDpoConfig, SppoConfig
 from mmrl.config.algorithm_sampling import DapoConfig, GdpoConfig, RemaxConfig
 from mmrl.config.algorithm_token import PpoConfig, ReinforcePlusPlusConfig, TokenPolicyConfig, VapoConfig
 from mmrl.config.policy_loss import CapFields, GateFields, SequenceClipFields
+from mmrl.config.unread import UnreadError
 
 
 class GrpoConfig(ClippedPolicyConfig):
@@ -171,10 +172,11 @@ def advantage_config(config: PolicyGradientConfig) -> PolicyGradientConfig:
     strange = sorted(source.arguments.keys() & other.model_fields.keys() - (other.advantage_settings() - both))
     if strange:
         whose = "the run's own" if strange[0] in type(config).model_fields else "read by no advantages"
-        raise ValueError(
+        raise UnreadError(
             f"advantage.arguments: {strange[0]} is {whose}; arguments are settings that the advantages of "
             f"'{source.type}' have and algorithm '{config.type}' does not: "
-            f"{', '.join(sorted(other.advantage_settings() - both)) or '(none)'}"
+            f"{', '.join(sorted(other.advantage_settings() - both)) or '(none)'}",
+            *(f"advantage.arguments.{name}" for name in strange),
         )
     shared = {name: getattr(config, name) for name in _ESTIMATORS_READ | both}
     try:
@@ -184,7 +186,11 @@ def advantage_config(config: PolicyGradientConfig) -> PolicyGradientConfig:
             ": ".join([*(str(key) for key in details["loc"]), details["msg"].removeprefix("Value error, ")])
             for details in error.errors(include_url=False)
         )
-        raise ValueError(f"advantage '{source.type}' does not go with the other settings: {faults}") from error
+        told = f"advantage '{source.type}' does not go with the other settings: {faults}"
+        unread = [details.get("ctx", {}).get("error") for details in error.errors(include_url=False)]
+        keys = [key for each in unread if isinstance(each, UnreadError) for key in each.keys]
+        owned = [f"advantage.arguments.{key}" if key in source.arguments else key for key in keys]
+        raise (UnreadError(told, *owned) if owned else ValueError(told)) from error
 
 
 _ESTIMATORS_READ = frozenset(

@@ -10,6 +10,7 @@ from mmrl.config.advantage import AdvantageField, AdvantageSource
 from mmrl.config.base import ConfigModel
 from mmrl.config.correction import CorrectionConfig
 from mmrl.config.policy_loss import LOSS_FIELDS, ClipFields, PolicyLossConfig
+from mmrl.config.unread import UnreadError
 
 KlEstimator = Literal["k1", "k2", "k3"]
 LossAggregation = Literal["token_mean", "sequence_mean_token_sum", "sequence_mean_token_mean", "constant"]
@@ -39,7 +40,7 @@ class KlConfig(ConfigModel):
                 "and 0 stays 0; set coef, such as 0.05, or target: null"
             )
         if "horizon" in self.changed and self.target is None:
-            raise ValueError("horizon is of a weight that is steered; set target too, or leave horizon out")
+            raise UnreadError("horizon is of a weight that is steered; set target too, or leave it out", "horizon")
         return self
 
 
@@ -123,8 +124,10 @@ class PolicyGradientConfig(ConfigModel):
     @property
     def compares(self) -> bool:
         """Whether the advantages that are taken compare the sampled responses of a prompt with each other; a function
-        of the user's own does, unless it has the greedy response to compare with."""
-        return not self.samples_greedy if self.advantage.path is not None else self._source().compares_responses
+        of the user's own does, unless it has the greedy response to compare with and no gate is asked for."""
+        if self.advantage.path is not None:
+            return not self.samples_greedy or self.outcome_gate in ("shaping", "group")
+        return self._source().compares_responses
 
     @property
     def gate(self) -> OutcomeGate:
@@ -170,10 +173,11 @@ class PolicyGradientConfig(ConfigModel):
     @model_validator(mode="after")
     def _gate_has_something_to_compare(self) -> PolicyGradientConfig:
         if self.outcome_gate in {"shaping", "group"} and not self.compares:
-            raise ValueError(
+            raise UnreadError(
                 f"outcome_gate: {self.outcome_gate} acts where the responses of a prompt are compared with each other, "
                 f"which the advantages of '{self.advantage_type or self.type}' do not; there it would only spare wrong "
-                "responses what right ones are charged for their length. Leave it out"
+                "responses what right ones are charged for their length. Leave it out",
+                "outcome_gate",
             )
         return self
 
@@ -188,9 +192,10 @@ class PolicyGradientConfig(ConfigModel):
         unread = sorted((self.advantage_settings() - self.critic_reads - read) & self.changed)
         if unread:
             whose = f"'{self.advantage.type}'" if self.advantage.path is None else "your function"
-            raise ValueError(
+            raise UnreadError(
                 f"{unread[0]} is of the advantages that algorithm '{self.type}' has of its own, and those of {whose} "
-                "stand in their place and do not read it; leave it out"
+                "stand in their place and do not read it; leave it out",
+                *unread,
             )
         return self
 
@@ -201,10 +206,11 @@ class PolicyGradientConfig(ConfigModel):
         settings = {name for group in LOSS_FIELDS for name in group.model_fields}
         unused = sorted(settings & self.changed)
         if unused:
-            raise ValueError(
+            raise UnreadError(
                 f"{unused[0]} is of the loss that algorithm '{self.type}' has of its own, and policy_loss "
                 f"'{self.policy_loss.type}' stands in its place; set it inside policy_loss if that knows it, or leave "
-                "it out"
+                "it out",
+                *unused,
             )
         return self
 

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from mmrl.config.algorithm_base import LossAggregation, PolicyGradientConfig
+from mmrl.config.unread import UnreadError
 
 
 class OnlineDpoConfig(PolicyGradientConfig):
@@ -46,7 +47,7 @@ class OnlineDpoConfig(PolicyGradientConfig):
         }
         for name, reason in settings.items():
             if name in self.changed and not (name == "advantage" and self.advantage.type == self.type):
-                raise ValueError(f"{name} does not go with algorithm 'online_dpo', which {reason}; leave it out")
+                raise UnreadError(f"{name} does not go with algorithm 'online_dpo', which {reason}; leave it out", name)
         if not self.drop_groups_without_spread:
             raise ValueError(
                 "drop_groups_without_spread: false does not go with algorithm 'online_dpo', which needs a better and a "

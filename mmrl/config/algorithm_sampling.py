@@ -29,18 +29,8 @@ class DapoConfig(ClippedPolicyConfig):
     """Share of rollout.max_response_tokens before the limit over which a penalty on length grows; 0 is no penalty. The
     paper's is 4096 of 20480 tokens."""
     overlong_penalty: float = Field(1.0, ge=0)
-    """The penalty at the limit, taken from a response's score after groups without spread are dropped."""
-
-    @model_validator(mode="after")
-    def _truncated_responses_are_punished_or_masked(self) -> DapoConfig:
-        is_shaped = self.advantage_type == self.type and self.overlong_buffer > 0 and self.overlong_penalty > 0
-        if self.mask_truncated and is_shaped:
-            raise ValueError(
-                f"mask_truncated: true does not go with overlong_buffer {self.overlong_buffer:g}: a truncated response "
-                "would be punished and learn nothing of it, and only raise the advantages of the others; set "
-                "overlong_buffer: 0, or mask_truncated: false"
-            )
-        return self
+    """The penalty at the limit, taken from a response's score after groups without spread are dropped, and not from one
+    that mask_truncated leaves out of the loss."""
 
 
 class RemaxConfig(ClippedPolicyConfig):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from mmrl.config.algorithm_base import ClippedPolicyConfig, KlConfig, LossAggregation
+from mmrl.config.unread import UnreadError
 
 KL_IN_REWARD = KlConfig(estimator="k1", where="reward")
 
@@ -84,9 +85,10 @@ class VapoConfig(TokenPolicyConfig):
     @model_validator(mode="after")
     def _one_lambda(self) -> VapoConfig:
         if self.length_alpha is not None and "policy_lam" in self.changed:
-            raise ValueError(
+            raise UnreadError(
                 f"policy_lam: {self.policy_lam:g} is for all lengths, and length_alpha {self.length_alpha:g} makes one "
-                "of each; leave it out, or set length_alpha: null"
+                "of each; leave it out, or set length_alpha: null",
+                "policy_lam",
             )
         return self
 

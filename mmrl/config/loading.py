@@ -21,6 +21,7 @@ from mmrl.config.nodes import DEFAULT, ListNode, MapNode, Node, Origin, Scalar, 
 from mmrl.config.nodes import Path as KeyPath
 from mmrl.config.overrides import apply_override, join_split_overrides, read_override
 from mmrl.config.schema import path_of
+from mmrl.config.unread import drop_unread
 from mmrl.config.yaml_text import read_yaml
 from mmrl.errors import ConfigError, NotFoundError
 
@@ -73,12 +74,13 @@ class LoadedConfig:
 def load_over(
     path: str | Path | None, base: Mapping[str, Any], overrides: Sequence[str] = (), *, source: str
 ) -> LoadedConfig:
-    """The config `base`, such as a run's own, with the top-level keys of a YAML file in place of its own.
+    """The config `base`, a run's own, with the top-level keys of a YAML file in place of its own.
 
-    source: stands for the base in messages. Raises as `load_config` does.
+    base is taken as stored, see `load_config`. source: stands for the base in messages. Raises as `load_config` does.
     """
     root = from_plain(base, Origin("file", source))
     assert isinstance(root, MapNode)
+    _leave_out_unread(root, source, Path.cwd())
     if path is None:
         return _load(root, overrides, source=source, folder=Path.cwd())
     file, own = _read_map(path)
@@ -86,22 +88,34 @@ def load_over(
     return _load(root, overrides, source=str(file), folder=file.parent)
 
 
-def load_config(path: str | Path, overrides: Sequence[str] = ()) -> LoadedConfig:
+def load_config(path: str | Path, overrides: Sequence[str] = (), *, is_stored: bool = False) -> LoadedConfig:
     """The config in a YAML file, or in the `config.yaml` of a folder, with overrides such as `optim.lr=1e-6`.
+
+    is_stored: mmrl wrote it, as it did that of a folder; then what an earlier version stored and nothing reads today is
+    left out with a note in the log, where it would be refused of a person. Overrides are a person's.
 
     Raises NotFoundError if there is no such file, and ConfigError that lists all that is wrong with it.
     """
     file, root = _read_map(path)
+    if is_stored or Path(path).expanduser().is_dir():
+        _leave_out_unread(root, str(file), file.parent)
     return _load(root, overrides, source=str(file), folder=file.parent)
 
 
 def build_config(
-    data: Mapping[str, Any], overrides: Sequence[str] = (), *, source: str = "config", folder: Path | None = None
+    data: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    source: str = "config",
+    folder: Path | None = None,
+    is_stored: bool = False,
 ) -> LoadedConfig:
     """The same from plain data, such as a form's. `source` stands for the file in messages, and relative paths are
     looked for in `folder` too."""
     root = from_plain(data, Origin("file", source))
     assert isinstance(root, MapNode)
+    if is_stored:
+        _leave_out_unread(root, source, folder or Path.cwd())
     return _load(root, overrides, source=source, folder=folder or Path.cwd())
 
 
@@ -120,6 +134,17 @@ def _load(root: MapNode, overrides: Sequence[str], *, source: str, folder: Path)
     config = _validate(root, source, folder)
     _refuse_booleans_as_numbers(config, root, source)
     return LoadedConfig(config, source, tuple(_leaves(plain_config(config), root, ())))
+
+
+def _leave_out_unread(root: MapNode, source: str, folder: Path) -> None:
+    """Whatever else is wrong is told when the config is built."""
+    is_changed = True
+    while is_changed:
+        try:
+            config_class(root).model_validate(plain(root), context={"folder": folder})
+            return
+        except ValidationError as error:
+            is_changed = drop_unread(root, error, source) or _take_as_text(root, error)
 
 
 def _apply_overrides(root: MapNode, overrides: Sequence[str], source: str) -> None:

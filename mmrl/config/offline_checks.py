@@ -6,6 +6,7 @@ from mmrl.config.algorithm import GrpoConfig
 from mmrl.config.offline import RewardModelTraining
 from mmrl.config.preference import DpoConfig, KtoConfig
 from mmrl.config.run import RunConfig
+from mmrl.config.unread import UnreadError
 
 
 def check_offline(config: RunConfig) -> None:
@@ -30,9 +31,10 @@ def _check_sections(config: RunConfig) -> None:
     own = {"preference": DpoConfig(), "reward_model": RewardModelTraining()}
     for kind, default in own.items():
         if kind != config.kind and getattr(config, kind) != default:
-            raise ValueError(
+            raise UnreadError(
                 f"{kind}: these settings are for kind '{kind}', and kind is '{config.kind}', which would not look at "
-                f"them; set kind: {kind}, or leave them out"
+                f"them; set kind: {kind}, or leave them out",
+                kind,
             )
 
 
@@ -48,9 +50,10 @@ def _check_one_update(config: RunConfig) -> None:
 
 def _check_nothing_of_rl(config: RunConfig) -> None:
     if config.algorithm != GrpoConfig():
-        raise ValueError(
+        raise UnreadError(
             f"algorithm: kind '{config.kind}' samples no responses to learn from, so algorithm "
-            f"'{config.algorithm.type}' would not be used; set {config.kind} instead, or kind: rl"
+            f"'{config.algorithm.type}' would not be used; set {config.kind} instead, or kind: rl",
+            "algorithm",
         )
     if config.stages:
         raise ValueError(

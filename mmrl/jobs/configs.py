@@ -7,5 +7,6 @@ from mmrl.jobs.records import Job
 
 
 def config_of(job: Job) -> LoadedConfig:
-    """Raises ConfigError for one that today's config classes refuse; the job may be older than they are."""
-    return build_config(job.config, source=f"{job.name} {job.short_id}")
+    """What an earlier version stored and nothing reads today is left out. Raises ConfigError for what else today's
+    config classes refuse; the job may be older than they are."""
+    return build_config(job.config, source=f"{job.name} {job.short_id}", is_stored=True)

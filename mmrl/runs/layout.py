@@ -83,6 +83,14 @@ def is_run(path: Path) -> bool:
     return bool(attempts(path))
 
 
+def is_stored_config(path: Path) -> bool:
+    """Whether mmrl wrote the file: the config of a run, of one of its attempts or of a checkpoint."""
+    folder = path.absolute().parent
+    attempt = folder.parent if folder.name == "job" else folder
+    is_part = _ATTEMPT.fullmatch(attempt.name) is not None or parse_checkpoint_name(folder.name) is not None
+    return path.name == CONFIG_FILE and (is_part or is_run(folder))
+
+
 def resolve_run(text: str) -> Path:
     """The run directory that a user named: a path, the name of a folder under `home()/runs`, or a config's name where
     one folder alone is `NAME-date-time`, or NAME and the end of a job's id.

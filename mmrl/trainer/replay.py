@@ -20,7 +20,7 @@ from mmrl.algorithms.reward_model import BradleyTerryObjective
 from mmrl.algorithms.sft import SftObjective
 from mmrl.batch import GroupBatch
 from mmrl.checkpoint_files import ADAPTER_FOLDER
-from mmrl.config import RunConfig
+from mmrl.config import RunConfig, load_config
 from mmrl.data.images import ImageStore
 from mmrl.engines.actor import HfActor
 from mmrl.engines.base import Objective
@@ -83,7 +83,7 @@ def replay(path: Path, overrides: Sequence[str] = ()) -> Replay:
     """
     fault, batch, folder = read_fault(path)
     point = _weights_before(fault, folder)
-    config = RunConfig.load(point.folder / layout.CONFIG_FILE, overrides)
+    config = load_config(point.folder / layout.CONFIG_FILE, overrides, is_stored=True).run_config
     if fault.learner == "critic":
         config = _as_it_was_trained(config)
     if config.kind == "sft":

@@ -85,6 +85,15 @@ def test_masking_truncated_responses_does_not_go_with_kl_in_the_reward() -> None
     assert run_config(type="grpo", mask_truncated=True, kl={"coef": 0.1}).algorithm.mask_truncated
 
 
+def test_a_function_in_remax_may_ask_for_the_gate() -> None:
+    own = {"type": "remax", "group_size": 4, "advantage": {"path": "my.py"}}
+    assert run_config(**own).algorithm.gate == "off"
+    assert run_config(**own, outcome_gate="shaping").algorithm.gate == "shaping"
+    assert run_config(**own, outcome_gate="group").algorithm.gate == "group"
+    with pytest.raises(ValidationError, match="outcome_gate: shaping acts where"):
+        run_config(type="remax", outcome_gate="shaping")
+
+
 @pytest.mark.parametrize("name", ["ppo", "vapo", "reinforce_plus_plus", "remax"])
 def test_it_does_where_a_masked_response_is_in_no_group(name: str) -> None:
     settings = {"type": name, "mask_truncated": True, "kl": {"coef": 0.1, "estimator": "k1", "where": "reward"}}

@@ -23,6 +23,7 @@ from algorithms_checks import (
 
 from mmrl.algorithms import build_algorithm
 from mmrl.config.algorithm import DapoConfig, KlConfig
+from mmrl.config.run import RunConfig
 
 
 def test_length_near_the_limit_is_punished_over_the_buffer() -> None:
@@ -33,6 +34,27 @@ def test_length_near_the_limit_is_punished_over_the_buffer() -> None:
     assert batch.advantages is not None
     returns = torch.tensor([0.0, 1 - 0.25, 1 - 0.5, 1.0])
     expected = (returns - returns.mean()) / (returns.std() + 1e-6)
+    torch.testing.assert_close(batch.advantages[:, 0], expected)
+
+
+@pytest.mark.parametrize("settings", [{"type": "dapo"}, {"type": "grpo"}], ids=["its own", "another's"])
+def test_a_masked_response_is_not_shaped_and_one_that_ends_by_itself_is(settings: Any) -> None:
+    """Limit 10, buffer 4; the third response was cut at 10 tokens, the second ends inside the buffer, at 8. The score
+    of the cut one counts in the group as it is."""
+    lengths = [6, 8, 10, 4]
+    group = [oracle.response(float(index > 0), [1.0] * length) for index, length in enumerate(lengths)]
+    group[2].truncated = True
+    shaping = {"overlong_buffer": 0.4, "overlong_penalty": 0.5}
+    own = shaping if settings["type"] == "dapo" else {"advantage": {"type": "dapo", "arguments": shaping}}
+    run = {"name": "r", "model": {"path": "m"}, "data": {"train": "d"}}
+    config = RunConfig.model_validate({**run, "algorithm": {**settings, **own, "mask_truncated": True}}).algorithm
+    algorithm = build_algorithm(config, response_limit=10)
+    kept, _ = algorithm.select(oracle.scored_groups([group]))
+    batch = algorithm.complete(kept, oracle.group_batch(kept, [[*group]]))
+    assert batch.advantages is not None
+    returns = torch.tensor([0.0, 1 - 0.25, 1.0, 1.0])
+    expected = (returns - returns.mean()) / (returns.std() + 1e-6)
+    expected[2] = 0  # none of its tokens is learned from
     torch.testing.assert_close(batch.advantages[:, 0], expected)
 
 

@@ -22,7 +22,7 @@ def run_config(algorithm: dict[str, Any], **more: Any) -> RunConfig:
     return RunConfig.model_validate({**RUN, "algorithm": algorithm, **more})
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a critic where none learns": ({"type": "grpo"}, {"critic": {}}, r"critic: algorithm 'grpo' has no critic to set"),
     "a critic in SFT": ({"type": "ppo"}, {"kind": "sft", "critic": {}}, r"critic: kind 'sft' has no critic to set"),
     "a warm-up of the whole run": (
@@ -71,16 +71,6 @@ REFUSED = {
         {"type": "grpo", "advantage": "ppo"},
         {},
         r"advantage 'ppo' does not go with algorithm 'grpo': they come from a critic",
-    ),
-    "a penalty of responses that learn nothing of it": (
-        {"type": "dapo", "mask_truncated": True},
-        {},
-        r"mask_truncated: true does not go with overlong_buffer 0\.2: .*; set overlong_buffer: 0, or",
-    ),
-    "the same in another algorithm": (
-        {"type": "grpo", "advantage": "dapo", "mask_truncated": True},
-        {},
-        r"advantage 'dapo' does not go with the other settings: mask_truncated: true .* overlong_buffer",
     ),
     "greedy responses that nobody samples": (
         {"type": "rloo", "advantage": "remax"},

@@ -158,12 +158,10 @@ def test_what_stands_in_for_a_part_does_not_bring_the_limits_of_that_part() -> N
     for settings in (
         {"type": "gpg", "advantage": "rloo", "drop_groups_without_spread": True},
         {"type": "gdpo", "advantage": "rloo", "kl": {"coef": 0.1, "where": "reward", "estimator": "k1"}},
-        {"type": "dapo", "advantage": "rloo", "mask_truncated": True},
         {"type": "sppo", "policy_loss": "clip", "correction": {"weight": "tis"}, "entropy_top_share": 0.5},
         {"type": "grpo", "advantage": "sppo", "correction": {"weight": "tis"}, "entropy_top_share": 0.5},
     ):
         assert torch.tensor(fingerprint(loaded(settings))[0]).any()
-    assert loaded({"type": "dapo", "mask_truncated": True, "overlong_buffer": 0}).mask_truncated
 
 
 def _with_argument(settings: dict[str, Any], name: str, value: Any) -> Any:

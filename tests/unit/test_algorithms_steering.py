@@ -75,6 +75,15 @@ def test_a_step_that_measured_nothing_steers_nothing() -> None:
     assert (algorithm.kl_weight.value, algorithm.entropy_weight.value) == (0.1, 0.0)
 
 
+def test_a_steered_entropy_weight_is_resumed_within_the_bounds_of_now() -> None:
+    target = {"entropy": 0.5, "max_coef": 0.1}
+    earlier = build_algorithm(GrpoConfig.model_validate({"entropy_coef": 0.09, "entropy_target": target}))
+    lowered = GrpoConfig.model_validate({"entropy_coef": 0.01, "entropy_target": {**target, "max_coef": 0.02}})
+    resumed = build_algorithm(lowered)
+    resumed.load_state_dict({**earlier.state_dict(), "entropy": 0.4})
+    assert resumed.entropy_weight.value == 0.02
+
+
 def test_the_state_brings_steered_weights_back_and_leaves_fixed_ones_to_the_config() -> None:
     settings: dict[str, Any] = {"kl": {"coef": 0.1, "target": 0.05}, "entropy_target": {"entropy": 0.5}}
     algorithm = built(**settings)

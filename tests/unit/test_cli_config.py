@@ -24,6 +24,22 @@ def test_show_prints_each_value_with_its_origin(tmp_path: Path, capsys: pytest.C
     assert lines["data.eval=null"].strip() == "default"
 
 
+def test_runs_of_an_earlier_version_are_compared_by_folder_and_by_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, lam in (("a", 0.9), ("b", 0.8)):
+        (tmp_path / name / "attempt-1").mkdir(parents=True)
+        algorithm = f"{{type: ppo, outcome_gate: shaping, lam: {lam}}}"
+        write_config(tmp_path / name, f"algorithm: {algorithm}\n").rename(tmp_path / name / "config.yaml")
+    assert main(["config", "diff", str(tmp_path / "a"), str(tmp_path / "b" / "config.yaml")]) == 0
+    out = capsys.readouterr().out
+    assert "algorithm.lam" in out
+    assert "outcome_gate" not in out
+    assert main(["config", "show", str(tmp_path / "a")]) == 0
+    (tmp_path / "a" / "config.yaml").rename(tmp_path / "mine.yaml")
+    assert main(["config", "show", str(tmp_path / "mine.yaml")]) == 2
+
+
 def test_the_origins_stand_in_one_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["config", "show", str(write_config(tmp_path))])
     lines = capsys.readouterr().out.splitlines()

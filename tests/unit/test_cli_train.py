@@ -67,6 +67,17 @@ def test_train_hands_config_and_folder_to_the_trainer(
     assert captured.out.splitlines()[1:] == [f"run_dir      {tmp_path / 'r'}", "steps        3", "reward/mean  0.5"]
 
 
+def test_an_attempt_of_a_job_that_an_earlier_version_stored_is_trained(trainer: FakeTrainer, tmp_path: Path) -> None:
+    """A worker gives the trainer the job's config as it was stored, here with a default of its time."""
+    folder = tmp_path / "run" / "attempt-2" / "job"
+    folder.mkdir(parents=True)
+    text = "algorithm: {type: reinforce_plus_plus, outcome_gate: shaping}\n"
+    file = write_config(folder, text, name="config.yaml")
+    assert main(["train", str(file), "--run-dir", str(tmp_path / "run")]) == 0
+    assert trainer.calls[0]["config"].algorithm.gate == "off"
+    assert main(["train", str(write_config(tmp_path, text)), "--run-dir", str(tmp_path / "other")]) == 2
+
+
 def test_train_can_be_told_to_start_afresh_and_to_print_json(
     trainer: FakeTrainer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
