@@ -17,6 +17,7 @@ from console.components.long_text import text_style
 from console.components.parts import empty_state, part
 from console.services.checkpoint_compare import (
     CHANGES,
+    CHANGES_TOLD,
     MAX_COMPARED,
     Compared,
     PanelGroup,
@@ -110,6 +111,7 @@ def _rows(compared: Compared) -> None:
             format_func=CHANGES.__getitem__,
             key="compare-only",
             on_change=_take("only", forget=("page",)),
+            help=CHANGES_TOLD,
         )
         only = st.session_state["compare-only"]
         rows = [row for row in compared.rows if only is None or only in row.changes]

@@ -19,7 +19,16 @@ from mmrl.runs.records import ResponseRecord
 from mmrl.types import Sample
 
 _MAX_SHOWN = 3_000
-_COLOURS = {"solved": "green", "lost": "red", "better": "green", "worse": "orange", "same": "gray", "missing": "gray"}
+_COLOURS: dict[Change, str] = {
+    "solved": "green",
+    "lost": "red",
+    "oftener": "green",
+    "rarer": "orange",
+    "better": "green",
+    "worse": "orange",
+    "same": "gray",
+    "missing": "gray",
+}
 
 
 def figures(compared: Compared) -> None:

@@ -62,7 +62,7 @@ def test_two_checkpoints_are_compared_and_only_what_regressed_is_shown(fresh_hom
     assert "Digit 2?" in shown
     assert "Digit 0?" not in shown
     turned = run_page("compare", home, ids=f"{other},{base}")
-    assert "a\\-run\\@\u20600** against a\\-run\\@\u20609" in _texts(turned)
+    assert "a\\-run\\@\u20600\\, before training** against a\\-run\\@\u20609" in _texts(turned)
     assert not run_page("compare", home, ids="gone", panel="gone", only="gone").exception
 
 

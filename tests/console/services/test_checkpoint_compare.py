@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from evaluation_builders import SETTINGS, VERSIONS, evaluated
 
-from console.services.checkpoint_compare import by_panel, chosen, compare, word_differences
+from console.services.checkpoint_compare import by_panel, chosen, compare, label_of, word_differences
 from console.services.compare_export import export_comparison
 from console.services.exports import make
 from mmrl.data.images import ImageStore
@@ -51,6 +51,38 @@ def test_wins_ties_losses_and_changes_are_counted_prompt_by_prompt(panel: Panel,
     reward = found.comparison.results[0]["reward"]
     assert (reward.difference, reward.low, reward.high) == pytest.approx((0.0, -1.2992, 1.2992), abs=1e-4)
     assert (result.low, result.high) == (-1.0, 1.0), "no share differs by more"
+
+
+def test_of_sampled_answers_only_none_and_some_are_solved_and_regressed(tmp_path: Path, panel: Panel) -> None:
+    sampled = panel_of(panel.samples, replace(SETTINGS, samples_per_prompt=4, ks=()), name="sampled")
+    save_panel(sampled, ImageStore())
+    run = tmp_path / "home/runs/a-run"
+    before = evaluated(sampled, 0, *map(tuple, ("7000", "3333", "0000", "2000")), run=run)
+    after = evaluated(sampled, 9, *map(tuple, ("7700", "3330", "1000", "0000")), run=run)
+    (group,) = by_panel([before, after])
+    found = compare(chosen(group, []))
+    assert [row.changes for row in found.rows] == [("oftener",), ("rarer",), ("solved",), ("lost",)]
+
+
+def test_only_step_0_of_a_run_is_called_before_training(panel: Panel, tmp_path: Path) -> None:
+    first = _asked(panel, 0, "7918", tmp_path)
+    bought = replace(first, model=replace(first.model, path="/models/base", run=None, step=None))
+    later = replace(first, model=replace(first.model, step=9))
+    assert [label_of(each) for each in (first, bought, later)] == ["a-run@0, before training", "base", "a-run@9"]
+
+
+def test_a_comparison_is_made_once(panel: Panel, tmp_path: Path) -> None:
+    evaluations = [_asked(panel, 0, "7918", tmp_path), _asked(panel, 9, "7359", tmp_path)]
+    assert compare(evaluations) is compare(evaluations)
+    assert compare(evaluations[::-1]).comparison.evaluations[0] == evaluations[1]
+
+
+def test_texts_of_one_word_a_thousand_times_are_compared_at_once() -> None:
+    pieces = word_differences("a" + "!" * 3000, "b" + "!" * 1500)
+    assert pieces[0] == ("b", True)
+    assert "".join(text for text, _ in pieces) == "b" + "!" * 1500
+    pieces = word_differences("so ! " + "! ? " * 400 + "x end", "so ? " + "? ! " * 400 + "y end")
+    assert pieces == (("so ", False), ("? " + "? ! " * 400 + "y", True), (" end", False))
 
 
 def test_where_nothing_was_graded_the_reward_alone_is_compared(panel: Panel, tmp_path: Path) -> None:
@@ -94,9 +126,9 @@ def test_a_comparison_is_exported_response_by_response_with_its_figures(panel: P
     export = export_comparison(found, found.rows[1:3], only="solved")
     rows = [json.loads(line) for line in make(export, "jsonl").data.splitlines()]
     assert [(row["checkpoint"], row["change"], row["response"], row["part exact"]) for row in rows] == [
-        ("a-run@0", "base", "9", 0.0),
+        ("a-run@0, before training", "base", "9", 0.0),
         ("a-run@9", "newly solved", "3", 1.0),
-        ("a-run@0", "base", "1", 1.0),
+        ("a-run@0, before training", "base", "1", 1.0),
         ("a-run@9", "regressed", "5", 0.0),
     ]
     assert export.about["accuracy of a-run@9"].endswith("1 wins, 2 ties, 1 losses on 4 prompts")
@@ -113,8 +145,10 @@ def test_files_that_are_gone_are_told(panel: Panel, tmp_path: Path) -> None:
 
 
 def test_words_that_the_base_lacks_are_told_and_nothing_is_lost() -> None:
-    assert word_differences("a red box", "a blue box") == [("a ", False), ("blue", True), (" box", False)]
-    assert word_differences("", "new text") == [("new text", True)]
-    assert word_differences("old", "") == []
+    assert word_differences("a red box", "a blue box") == (("a ", False), ("blue", True), (" box", False))
+    assert word_differences("so it is", "so so it") == (("so ", False), ("so ", True), ("it", False))
+    assert word_differences("a a", "a") == (("a", False),)
+    assert word_differences("", "new text") == (("new text", True),)
+    assert word_differences("old", "") == ()
     long = "word " * 3000
     assert "".join(text for text, _ in word_differences(long, long + "end")) == long + "end"
