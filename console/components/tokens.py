@@ -23,11 +23,16 @@ def token_list(users: Users, actor: User, owner: User) -> None:
     if not found:
         st.text("No tokens yet.")
     for token in found:
-        _token(token, owner)
+        _token(token, owner, may_revoke=accounts.may_change_tokens(actor))
 
 
 def new_token(users: Users, actor: User, owner: User) -> None:
     """A form; what it makes is shown until the page is left."""
+    if not accounts.may_change_tokens(actor):
+        st.caption(
+            "You signed in with a token, which makes and revokes no others. Sign in another way, or ask an admin."
+        )
+        return
     made: dict[str, str] = st.session_state.get(_NEW, {})
     if owner.id in made:
         with st.container(border=True, key="made_token"):
@@ -63,7 +68,7 @@ def revoke_if_asked() -> None:
         _confirm_revoke(*asked(_REVOKE))
 
 
-def _token(token: ApiToken, owner: User) -> None:
+def _token(token: ApiToken, owner: User, *, may_revoke: bool) -> None:
     with st.container(
         border=True, horizontal=True, horizontal_alignment="distribute", vertical_alignment="center", key=token.id
     ):
@@ -76,7 +81,7 @@ def _token(token: ApiToken, owner: User) -> None:
                 st.caption("never used", width="content")
             else:
                 age(token.last_used_at, before="used")
-        if st.button("Revoke", key=f"revoke_{token.id}"):
+        if may_revoke and st.button("Revoke", key=f"revoke_{token.id}"):
             ask(_REVOKE, (owner.id, token.id, token.name))
 
 

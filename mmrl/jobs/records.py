@@ -318,6 +318,8 @@ class User:
     is_disabled: bool = False
     scopes: frozenset[str] | None = None
     """Of the token that spoke for the user; None is all that the role allows."""
+    token_expires_at: datetime | None = None
+    """When that token ends; None is never, or that there is none."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import getpass
 import hashlib
 import secrets
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -72,11 +73,12 @@ class Users:
             return [_user(row) for row in connection.execute(sa.select(tables.users).order_by(tables.users.c.name))]
 
     def set_role(self, user_id: str, role: Role) -> User:
-        return self._change(user_id, role=role)
+        """Raises ConflictError where no admin would be left."""
+        return self._change(user_id, ends_admin=role != "admin", role=role)
 
     def set_disabled(self, user_id: str, is_disabled: bool) -> User:
-        """A disabled user can do nothing; their jobs go on."""
-        return self._change(user_id, disabled_at=NOW if is_disabled else None)
+        """A disabled user can do nothing; their jobs go on. Raises as `set_role`."""
+        return self._change(user_id, ends_admin=is_disabled, disabled_at=NOW if is_disabled else None)
 
     def create_token(
         self, user_id: str, name: str, *, scopes: Iterable[str], expires_at: datetime | None = None
@@ -142,7 +144,8 @@ class Users:
             row = _valid(connection, tables.api_tokens.c.id == token_id)
             if row is None:
                 raise ForbiddenError("this token is not valid any more; ask for a new one")
-            return _read(connection, row.user_id, scopes=frozenset(row.scopes))
+            user = _read(connection, row.user_id)
+        return replace(user, scopes=frozenset(row.scopes), token_expires_at=to_time(row.expires_at))
 
     def bind_oidc(self, user_id: str, issuer: str, subject: str) -> User:
         """Gives a user who was added by address the subject that they sign in as. Raises ConflictError for a subject
@@ -158,9 +161,11 @@ class Users:
                 raise ConflictError(f"user {user_id} signs in as somebody already")
             return _read(connection, user_id)
 
-    def _change(self, user_id: str, **values: Any) -> User:
+    def _change(self, user_id: str, *, ends_admin: bool, **values: Any) -> User:
         table = tables.users
         with self.database.transaction() as connection:
+            if ends_admin:
+                _refuse_last_admin(connection, user_id)
             connection.execute(table.update().where(table.c.id == user_id).values(values))
             return _read(connection, user_id)
 
@@ -188,7 +193,7 @@ def _valid(connection: sa.Connection, is_it: sa.ColumnElement[bool]) -> Any:
     """The row of the token if it is neither revoked nor expired, and its user not disabled."""
     table, users = tables.api_tokens, tables.users
     query = (
-        sa.select(table.c.id, table.c.user_id, table.c.scopes)
+        sa.select(table.c.id, table.c.user_id, table.c.scopes, table.c.expires_at)
         .join_from(table, users, users.c.id == table.c.user_id)
         .where(
             is_it,
@@ -211,16 +216,23 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def _read(connection: sa.Connection, user_id: str, *, scopes: frozenset[str] | None = None) -> User:
+def _refuse_last_admin(connection: sa.Connection, user_id: str) -> None:
+    """Locks the admins, so that of two who leave at once the second one sees that the first is gone."""
+    table = tables.users
+    admins = sa.select(table.c.id).where(table.c.role == "admin", table.c.disabled_at.is_(None)).order_by(table.c.id)
+    if list(connection.execute(admins.with_for_update()).scalars()) == [user_id]:
+        raise ConflictError("they are the last admin; make somebody else one first")
+
+
+def _read(connection: sa.Connection, user_id: str) -> User:
     row = connection.execute(sa.select(tables.users).where(tables.users.c.id == user_id)).first()
     if row is None:
         raise NotFoundError(f"no user {user_id!r}")
-    return _user(row, scopes)
+    return _user(row)
 
 
-def _user(row: Any, scopes: frozenset[str] | None = None) -> User:
-    created = some_time(row.created_at)
-    return User(row.id, row.name, row.email, row.role, created, row.disabled_at is not None, scopes)
+def _user(row: Any) -> User:
+    return User(row.id, row.name, row.email, row.role, some_time(row.created_at), row.disabled_at is not None)
 
 
 def _token(connection: sa.Connection, token_id: str) -> ApiToken:

@@ -96,6 +96,7 @@ def test_a_viewer_is_told_that_adding_data_takes_another_role(
     home = fresh_home("empty")
     with Database.open() as database:
         users = Users(database)
+        users.add("Boss", role="admin")
         users.set_role(users.local().id, "viewer")
     test = run_page("datasets", home)
     test.file_uploader(key="files").set_value([("a.jsonl", b'{"prompt": "1?", "answer": "1"}', "text/plain")]).run()

@@ -164,6 +164,7 @@ def test_launching_submits_one_job_and_a_member_may_not_launch_code(
     home = fresh_home("empty")
     with Database.open() as database:
         users = Users(database)
+        users.add("Boss", role="admin")
         users.set_role(users.local().id, "member")
         before = len(Jobs(database, actor=users.local()).list(limit=None))
     code = SOUND.replace("type: exact", "type: function, path: mine.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -83,12 +84,50 @@ def test_a_token_speaks_for_its_owner_until_it_is_revoked(users: Users, admin: U
 def test_a_token_gives_no_more_than_role_and_own_scopes(users: Users, admin: User, member: User) -> None:
     with pytest.raises(ForbiddenError, match="cannot have the scope admin"):
         accounts.create_token(users, member, owner_id=member.id, name="x", scopes=["admin"], days=1)
-    through_token = replace(admin, scopes=frozenset({"read"}))
+    through_token = replace(admin, scopes=frozenset({"read", "admin"}))
     with pytest.raises(ForbiddenError, match="cannot have the scope submit"):
         accounts.create_token(users, through_token, owner_id=admin.id, name="x", scopes=["submit"], days=1)
     for name, scopes, days in (("", ["read"], 1), ("x", [], 1), ("x", ["read"], 0), ("x", ["read"], 400)):
         with pytest.raises(ConfigError):
             accounts.create_token(users, admin, owner_id=admin.id, name=name, scopes=scopes, days=days)
+
+
+def test_a_token_makes_and_ends_no_others_and_none_that_outlives_it(users: Users, admin: User, member: User) -> None:
+    text, token = accounts.create_token(users, member, owner_id=member.id, name="laptop", scopes=["read"], days=2)
+    holder = users.authenticate(text)
+    assert not accounts.may_change_tokens(holder)
+    with pytest.raises(ForbiddenError, match="came with a token"):
+        accounts.create_token(users, holder, owner_id=member.id, name="again", scopes=["read"], days=365)
+    with pytest.raises(ForbiddenError, match="came with a token"):
+        accounts.revoke_token(users, holder, owner_id=member.id, token_id=token.id)
+    text, own = accounts.create_token(users, admin, owner_id=admin.id, name="ops", scopes=["admin", "read"], days=3)
+    operator = users.authenticate(text)
+    for owner in (admin, member):
+        _, made = accounts.create_token(users, operator, owner_id=owner.id, name="x", scopes=["read"], days=365)
+        assert made.expires_at == own.expires_at
+    _, short = accounts.create_token(users, operator, owner_id=member.id, name="x", scopes=["read"], days=1)
+    assert short.expires_at is not None
+    assert own.expires_at is not None
+    assert short.expires_at < own.expires_at
+    accounts.revoke_token(users, operator, owner_id=member.id, token_id=token.id)
+
+
+def test_of_two_admins_who_end_each_others_role_at_once_one_stays(users: Users, admin: User, member: User) -> None:
+    other = users.set_role(member.id, "admin")
+
+    def end(pair: tuple[User, User]) -> bool:
+        try:
+            accounts.set_role(users, pair[0], pair[1].id, "member")
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(10):
+            assert sorted(pool.map(end, [(admin, other), (other, admin)])) == [False, True]
+            assert [user.role for user in users.all()].count("admin") == 1
+            for user in (admin, other):
+                users.set_role(user.id, "admin")
 
 
 def test_a_disabled_users_token_is_worth_nothing(users: Users, admin: User, member: User) -> None:
