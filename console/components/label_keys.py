@@ -1,7 +1,8 @@
 """Judging by keyboard: two answers with one key, a group by the keys of its answers from the best on.
 
 The keys of the buttons hold the item: a second press that comes before the page shows the next item is about the same
-item again, which changes nothing, and never about one that nobody has seen.
+item again, and never about one that nobody has seen. It changes nothing, whichever key it is: a mark that was set is
+changed by taking it back.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class Judging:
             reason=written.reason.strip() or None,
             tags=written.tags,
             seconds=round(time.monotonic() - since, 2) if seen == self.item.key else None,
+            keeps_earlier=True,
         )
 
     def _written(self) -> Begun:

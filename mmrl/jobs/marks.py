@@ -105,9 +105,11 @@ class Marks:
         reason: str | None = None,
         tags: Sequence[str] = (),
         seconds: float | None = None,
+        keeps_earlier: bool = False,
     ) -> str:
         """The person's mark of these answers, in the place of an earlier one of theirs; what they had begun of it is
-        dropped. Gives its id. shown: as they stand in `answers` unless it is told.
+        dropped. Gives its id. shown: as they stand in `answers` unless it is told. keeps_earlier: an earlier one stays
+        as it is, and its id is given; for screens whose keys may be pressed again before they show the next item.
 
         Raises DataError for fewer than two answers, one that is there twice, and ranks or places that are none of them.
         """
@@ -131,12 +133,13 @@ class Marks:
         with self._database.transaction() as connection:
             values["id"] = new_id(self._database.now(connection))
             key = {"user_id": self._actor.id, "item": item}
-            self._put(connection, tables.marks, key, values | {"created_at": NOW})
+            self._put(connection, tables.marks, key, values | {"created_at": NOW}, keeps_earlier=keeps_earlier)
             connection.execute(_of(tables.mark_drafts.delete(), tables.mark_drafts, key))
-        return str(values["id"])
+            return str(connection.execute(_of(sa.select(tables.marks.c.id), tables.marks, key)).scalar_one())
 
     def remove(self, mark_id: str) -> None:
         """Takes back a mark of one's own; one that is gone already is no error."""
+        self._check()
         table = tables.marks
         with self._database.transaction() as connection:
             owner = connection.execute(sa.select(table.c.user_id).where(table.c.id == mark_id)).scalar()
@@ -153,10 +156,13 @@ class Marks:
         return self._read(sa.true())
 
     def begin(self, item: str, payload: Mapping[str, Any]) -> None:
-        """Keeps what the person has done of an item that they have not judged yet, such as a reason half written."""
+        """Keeps what the person has done of an item that they have not judged yet, such as a reason half written; of
+        one that they have judged nothing is begun."""
         self._check()
         with self._database.transaction() as connection:
             key = {"user_id": self._actor.id, "item": item}
+            if connection.execute(_of(sa.select(tables.marks.c.id), tables.marks, key)).first() is not None:
+                return
             self._put(connection, tables.mark_drafts, key, {"payload": dict(payload), "updated_at": NOW})
 
     def begun(self) -> dict[str, dict[str, Any]]:
@@ -175,11 +181,21 @@ class Marks:
         check_allowed(self._actor, "label", settings=self._database.settings)
 
     def _put(
-        self, connection: sa.Connection, table: sa.Table, key: Mapping[str, str], values: Mapping[str, Any]
+        self,
+        connection: sa.Connection,
+        table: sa.Table,
+        key: Mapping[str, str],
+        values: Mapping[str, Any],
+        *,
+        keeps_earlier: bool = False,
     ) -> None:
         dialect = postgresql if self._database.dialect == "postgresql" else sqlite
         insert = dialect.insert(table).values({**key, **values})
-        connection.execute(insert.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
+        index = list(key)
+        if keeps_earlier:
+            connection.execute(insert.on_conflict_do_nothing(index_elements=index))
+        else:
+            connection.execute(insert.on_conflict_do_update(index_elements=index, set_=dict(values)))
 
 
 def _check_mark(answers: Sequence[Answer], ranks: Sequence[int], shown: Sequence[int], all_bad: bool) -> None:

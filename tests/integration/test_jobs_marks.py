@@ -52,6 +52,22 @@ def test_a_mark_is_kept_as_it_was_set_and_a_second_one_of_the_item_takes_its_pla
     assert len(marks.all()) == 4
 
 
+def test_a_mark_that_is_to_stay_is_not_changed_by_a_second_one_nor_begun_anew(
+    job_database: Database, mia: User
+) -> None:
+    marks = Marks(job_database, mia)
+    first = marks.add("panel", "p1", (A, B), ranks=(1, 2), reason="misread", keeps_earlier=True)
+    assert marks.add("panel", "p1", (B, A), ranks=(1, 2), keeps_earlier=True) == first
+    (mark,) = marks.of_source("panel")
+    assert (mark.id, mark.choice, mark.reason) == (first, "a", "misread")
+    marks.begin(mark.item, {"is_skipped": True})
+    assert marks.begun() == {}
+    marks.remove(first)
+    marks.begin(mark.item, {"reason": "misread"})
+    assert marks.begun() == {mark.item: {"reason": "misread"}}
+    assert marks.add("panel", "p1", (A, B), ranks=(1, 2)) != first
+
+
 def test_a_ranking_says_of_each_two_answers_which_is_better(job_database: Database, mia: User) -> None:
     Marks(job_database, mia).add("run:1", "p1", (C, A, B), ranks=(7, 3, 3), shown=(2, 0, 1))
     (mark,) = Marks(job_database, mia).of_source("run:1")
@@ -100,6 +116,7 @@ def test_a_viewer_may_not_label(job_database: Database) -> None:
     for act in (
         lambda: Marks(job_database, viewer).add("panel", "p1", (A, B), ranks=(1, 2)),
         lambda: Marks(job_database, viewer).begin("item", {}),
+        lambda: Marks(job_database, viewer).remove("any"),
     ):
         with pytest.raises(ForbiddenError, match="Vic may not label samples"):
             act()
