@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from console.services.conversations import Conversation
@@ -24,7 +27,14 @@ def export_of(conversation: Conversation) -> Export:
             "system": conversation.system or "none",
         },
         shared=("question", "temperature", "top_p", "max_tokens", "seed"),
+        content=content_of(conversation),
     )
+
+
+def content_of(conversation: Conversation) -> str:
+    """Another one with each word that an answer grows by."""
+    replies = [asdict(reply) for turn in conversation.turns for reply in turn.replies]
+    return hashlib.sha256(json.dumps(replies, sort_keys=True).encode()).hexdigest()
 
 
 def _records(conversation: Conversation) -> Iterator[Record]:

@@ -46,6 +46,7 @@ class Export:
 
     records: called when a file is made, and read once. total: how many there are, if all are taken.
     shared: columns that are alike in a section, such as the prompt; the report tells them once.
+    content: what changes whenever records do that may change while their number stays, such as a hash of them.
     """
 
     name: str
@@ -54,11 +55,12 @@ class Export:
     total: int
     about: Mapping[str, str] = field(default_factory=dict)
     shared: tuple[str, ...] = ()
+    content: str = ""
 
     @property
     def stamp(self) -> str:
         """Tells what is exported from what a page showed before."""
-        text = json.dumps([self.name, self.title, self.total, dict(self.about)], sort_keys=True)
+        text = json.dumps([self.name, self.title, self.total, dict(self.about), self.content], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

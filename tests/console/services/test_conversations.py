@@ -117,6 +117,11 @@ def test_an_export_has_a_row_for_each_answer(conversations: Conversations) -> No
     made = make(export_of(chat), "jsonl")
     assert made.num_rows == 2
     assert b'"answer": "red <b>"' in made.data or b'"answer":"red <b>"' in made.data
+    assert export_of(chat).stamp == export_of(conversations.get(chat.id)).stamp
+    longer = Reply("blue indeed", "done", "stop", 2, 0.2)
+    update(conversations.root, chat.id, lambda now: with_reply(now, 0, 1, longer))
+    later = export_of(conversations.get(chat.id))
+    assert later.stamp != export_of(chat).stamp, "a file made while an answer was written is not offered after it"
     page = make(export_of(chat), "html").data
     assert b"red &lt;b&gt;" in page
     assert b"red <b>" not in page
