@@ -21,7 +21,8 @@ from mmrl.jobs.marks import Marks
 _SHOWN = 20
 _HELP = (
     "Of the pairs in which people prefer one answer and the reward gives different values, the share in which it gives "
-    "more to the one that they prefer; 0.5 is what a coin would do. The interval is Wilson's at 95 %."
+    "more to the one that they prefer; 0.5 is a coin's. The interval is Wilson's at 95 %, over the prompts: "
+    "pairs of one prompt are no independent draws."
 )
 
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from console.services.conversations import Conversation
+from console.services.label_results import choices_by_unit
 from mmrl.data.normalise import make_sample
 from mmrl.data.preference import PAIR
 from mmrl.data.registry import DatasetRegistry
 from mmrl.data.serialise import messages_to_json
 from mmrl.errors import DataError
+from mmrl.evaluation.majority import most_chosen
 from mmrl.jobs.catalogue import Catalogue
 from mmrl.jobs.database import Database
 from mmrl.jobs.marks import Answer, Choice, Mark, Marks
@@ -90,11 +92,11 @@ def marks_of(conversation: Conversation, marks: Marks) -> list[Mark]:
 
 
 def keep_marks(conversation: Conversation, marks: list[Mark], name: str, *, database: Database, user: User) -> Kept:
-    """The pairs of which somebody prefers one answer, as rows with `chosen` and `rejected`, in a new version of a data
-    set. Raises DataError where there is none, and as `keep_as_sample`."""
+    """The pairs of which most people prefer one answer, as rows with `chosen` and `rejected`, in a new version of a
+    data set. Raises DataError where there is none, and as `keep_as_sample`."""
     rows = list(_pairs(conversation, marks))
     if not rows:
-        raise DataError("no answer was preferred yet, so there is nothing to learn")
+        raise DataError("no answer is preferred by most people yet, so there is nothing to learn")
     return _add(name.strip(), rows, f"marks of chats in the console ({user.name})", database, user)
 
 
@@ -127,11 +129,11 @@ def _check_alike(name: str, earlier: list[Sample], new: list[Sample]) -> None:
 
 
 def _pairs(conversation: Conversation, marks: list[Mark]) -> Iterator[Sample]:
-    for each in marks:
-        for first, second, choice in each.choices():
-            if choice in ("a", "b"):
-                chosen, rejected = (first, second) if choice == "a" else (second, first)
-                yield _pair(conversation, chosen, rejected)
+    for (_, first, second), choices in choices_by_unit(marks).items():
+        most = most_chosen(choices.values())
+        if most in ("a", "b"):
+            chosen, rejected = (first, second) if most == "a" else (second, first)
+            yield _pair(conversation, chosen, rejected)
 
 
 def _pair(conversation: Conversation, chosen: Answer, rejected: Answer) -> Sample:

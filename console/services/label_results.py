@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 from console.services.label_items import Item
 from mmrl.evaluation.agreement import Agreement, alpha_with_interval, kappa_with_interval
 from mmrl.evaluation.intervals import wilson
+from mmrl.evaluation.majority import most_chosen
 from mmrl.jobs.marks import Answer, Choice, Mark
 
 Unit = tuple[str, Answer, Answer]
@@ -37,8 +38,9 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Standing:
-    """How one maker's answers fared against all others', by what most people chose. low, high: 95 % interval (Wilson)
-    of the share that was won among those won or lost; None without any."""
+    """How one maker's answers fared against all others', by what most people chose. num_prompts: with an answer that
+    won or lost. low, high: 95 % interval (Wilson over these prompts: pairs of one prompt are no independent draws) of
+    the share that was won among those won or lost; None without any."""
 
     by: str
     wins: int
@@ -46,6 +48,7 @@ class Standing:
     ties: int
     all_bad: int
     divided: int
+    num_prompts: int
     low: float | None
     high: float | None
 
@@ -90,29 +93,25 @@ def disagreements(items: Iterable[Item], marks: Iterable[Mark]) -> list[Disagree
 
 def standings(items: Iterable[Item], marks: Iterable[Mark]) -> list[Standing]:
     """Of each maker of answers, the most preferred first; answers of one maker are not compared with each other."""
-    makers = {candidate.answer: candidate.by for item in items for candidate in item.candidates}
+    known = {item.key: item for item in items}
+    makers = {candidate.answer: candidate.by for item in known.values() for candidate in item.candidates}
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for (_, one, other), choices in choices_by_unit(marks).items():
+    prompts: dict[str, set[str]] = defaultdict(set)
+    for (key, one, other), choices in choices_by_unit(marks).items():
         by = makers.get(one), makers.get(other)
-        if None in by or by[0] == by[1]:
+        if key not in known or None in by or by[0] == by[1]:
             continue
-        most = most_chosen(list(choices.values()))
-        for maker, side in zip(by, ("a", "b"), strict=True):
-            counts[str(maker)]["wins" if most == side else "losses" if most in ("a", "b") else most] += 1
-    found = [_standing(by, own) for by, own in counts.items()]
+        most = most_chosen(choices.values())
+        for maker, side in zip(map(str, by), ("a", "b"), strict=True):
+            counts[maker]["wins" if most == side else "losses" if most in ("a", "b") else most] += 1
+            if most in ("a", "b"):
+                prompts[maker].add(known[key].prompt.id)
+    found = [_standing(by, own, len(prompts[by])) for by, own in counts.items()]
     return sorted(found, key=lambda each: (each.losses - each.wins, each.by))
 
 
-def most_chosen(choices: Sequence[str]) -> str:
-    """The choice of most people, `divided` where two have as many, `none` without any."""
-    counts = Counter(choices).most_common(2)
-    if not counts:
-        return "none"
-    return "divided" if len(counts) > 1 and counts[0][1] == counts[1][1] else counts[0][0]
-
-
-def _standing(by: str, counts: Mapping[str, int]) -> Standing:
+def _standing(by: str, counts: Mapping[str, int], num_prompts: int) -> Standing:
     wins, losses = counts.get("wins", 0), counts.get("losses", 0)
-    low, high = wilson(wins, wins + losses) if wins + losses else (None, None)
+    low, high = wilson(wins / (wins + losses) * num_prompts, num_prompts) if num_prompts else (None, None)
     ties, all_bad, divided = (counts.get(word, 0) for word in ("tie", "both_bad", "divided"))
-    return Standing(by, wins, losses, ties, all_bad, divided, low, high)
+    return Standing(by, wins, losses, ties, all_bad, divided, num_prompts, low, high)

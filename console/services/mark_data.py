@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from console.services.label_items import Candidate, Item
-from console.services.label_results import choices_by_unit, most_chosen
+from console.services.label_results import choices_by_unit
 from mmrl.data.normalise import make_sample
 from mmrl.data.preference import PAIR
-from mmrl.data.registry import DatasetInfo, register
+from mmrl.data.registry import DatasetInfo, DatasetRegistry
 from mmrl.data.serialise import messages_to_json
 from mmrl.errors import DataError
+from mmrl.evaluation.majority import most_chosen
 from mmrl.jobs.catalogue import Catalogue
 from mmrl.jobs.database import Database
 from mmrl.jobs.marks import Answer, Mark
@@ -35,7 +36,7 @@ def as_preferences(items: Iterable[Item], marks: Iterable[Mark]) -> list[Sample]
         prompts[item.key] = item.prompt
     rows = []
     for (key, one, other), choices in choices_by_unit(marks).items():
-        most = most_chosen(list(choices.values()))
+        most = most_chosen(choices.values())
         if key in known and most in ("a", "b"):
             pair = [known[key][answer] for answer in ((one, other) if most == "a" else (other, one))]
             votes = sum(choice == most for choice in choices.values())
@@ -46,10 +47,12 @@ def as_preferences(items: Iterable[Item], marks: Iterable[Mark]) -> list[Sample]
 def register_marks(
     name: str, items: Sequence[Item], marks: Sequence[Mark], *, source: str, database: Database, user: User
 ) -> DatasetInfo:
-    """A data set that preference training and reward models take, or a new version of it. All pairs of one prompt are
-    in one split.
+    """A data set that preference training and reward models take, or a new version of one made from the same source. It
+    has only these pairs, all of one prompt in one split: a split of an earlier version could hold prompts that are
+    trained on now.
 
-    Raises DataError where most people preferred no answer, or for a bad name; ForbiddenError for who may not add data.
+    source: what it is made from. Raises DataError where most people preferred no answer, for a bad name, and for the
+    name of a data set made from something else; ForbiddenError for who may not add data.
     """
     check_allowed(user, "data", settings=database.settings)
     rows = as_preferences(items, marks)
@@ -62,7 +65,10 @@ def register_marks(
         "train": [row for row in rows if str(row.messages) not in held_back],
         "test": [row for row in rows if str(row.messages) in held_back],
     }
-    info = register(name, {split: own for split, own in splits.items() if own}, source=source)
+    registry = DatasetRegistry()
+    _check_replaces(registry, name, source)
+    held = {split: own for split, own in splits.items() if own}
+    info = registry.register(name, held, source=source, keeps_splits=False)
     Catalogue(database).note(info, owner_id=user.id)
     return info
 
@@ -79,6 +85,14 @@ def mark_rows(
     told = {user: f"person {place}" if pseudonyms else names.get(user, user) for place, user in enumerate(order, 1)}
     known = {item.key: item for item in items}
     return [_mark_row(mark, known.get(mark.item), told[mark.user_id]) for mark in marks]
+
+
+def _check_replaces(registry: DatasetRegistry, name: str, source: str) -> None:
+    if registry.has(name) and (earlier := registry.find(name).source) != source:
+        raise DataError(
+            f"there is a data set {name!r} made from {earlier}, and its rows would be replaced by {source}; choose "
+            "another name"
+        )
 
 
 def _row(prompt: Sample, pair: Sequence[Candidate], votes: int, num_people: int) -> Sample:

@@ -31,7 +31,9 @@ def base_text(label: str, model: Path) -> str:
 
 
 def marks_config(name: str, base: str, goal: str = "preference") -> dict[str, Any]:
-    """A whole config that needs no further setting. name: of the data set; base: see `base_text`.
+    """A whole config that needs no further setting. name: of the data set, or NAME:VERSION; base: see `base_text`.
+
+    The config names the version, so that marks which come later change nothing of the run.
 
     Model, limits, rewards and placement are those of the run that the base is of. The learning rate is a tenth of that
     run's and falls to 0, over three passes: some ten pairs are learned in a few steps, and more of them cost accuracy
@@ -41,7 +43,8 @@ def marks_config(name: str, base: str, goal: str = "preference") -> dict[str, An
         raise ConfigError(f"marks are learned from by {' and '.join(GOALS)} (got {goal!r})")
     ref = resolve_model(base)
     parent = {} if ref.run_dir is None else RunReader(ref.run_dir).config()
-    return config_like(parent, DatasetRegistry().find(name), ref.model, goal)
+    dataset, _, version = name.partition(":")
+    return config_like(parent, DatasetRegistry().find(dataset, version or None), ref.model, goal)
 
 
 def config_like(parent: Mapping[str, Any], info: DatasetInfo, model: Path, goal: str) -> dict[str, Any]:
@@ -67,9 +70,9 @@ def config_like(parent: Mapping[str, Any], info: DatasetInfo, model: Path, goal:
 def _data(info: DatasetInfo, parent: Mapping[str, Any]) -> dict[str, Any]:
     """Held-out pairs decide where there are some; else what the base's run was evaluated on."""
     given = parent.get("data") or {}
-    data: dict[str, Any] = {"train": f"{info.name}@train"}
+    data: dict[str, Any] = {"train": f"{info.name}:{info.version}@train"}
     if "test" in info.splits:
-        data["eval"] = f"{info.name}@test"
+        data["eval"] = f"{info.name}:{info.version}@test"
     elif given.get("eval"):
         data["eval"] = given["eval"]
     return data | {name: given[name] for name in _KEPT_OF_DATA if name in given}

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from mmrl.errors import MmrlError
 from mmrl.evaluation.finding import all_evaluations
-from mmrl.evaluation.reward_agreement import Judged, OrderAgreement, most_preferred, order_agreement
+from mmrl.evaluation.majority import most_chosen
+from mmrl.evaluation.reward_agreement import Judged, OrderAgreement, order_agreement
 from mmrl.jobs.job_reads import JobReads
-from mmrl.jobs.marks import Answer, Mark
+from mmrl.jobs.marks import Answer, Choice, Mark
 from mmrl.jobs.records import local_path
 from mmrl.runs.reader import RunReader
 from mmrl.runs.records import GroupRecord, ResponseRecord
@@ -20,12 +21,12 @@ TOTAL = "total"
 
 @dataclass(frozen=True)
 class MarkedPair:
-    """Two answers and all choices that people made between them: `a`, `b`, `tie`, `both_bad`."""
+    """Two answers and the choices that people made between them, one of each person."""
 
     prompt_id: str
     a: Answer
     b: Answer
-    choices: tuple[str, ...]
+    choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def marked_rewards(marks: Sequence[Mark], jobs: JobReads) -> MarkedRewards:
         order_agreement(
             name,
             [
-                Judged(most_preferred(pair.choices), a.get(name), b.get(name))
+                Judged(pair.prompt_id, most_chosen(pair.choices), a.get(name), b.get(name))
                 for pair, a, b in scored
                 if name in {*a, *b}
             ],
@@ -63,12 +64,13 @@ def marked_rewards(marks: Sequence[Mark], jobs: JobReads) -> MarkedRewards:
 
 
 def marked_pairs(marks: Iterable[Mark]) -> list[MarkedPair]:
-    """Each two answers that somebody judged, a ranking as all of its pairs."""
-    found: dict[tuple[str, Answer, Answer], list[str]] = defaultdict(list)
-    for mark in marks:
+    """Each two answers that somebody judged, a ranking as all of its pairs. Who judged the same two more than once, as
+    a pair and in a ranking, has one vote: the last."""
+    found: dict[tuple[str, Answer, Answer], dict[str, Choice]] = defaultdict(dict)
+    for mark in sorted(marks, key=lambda mark: mark.id):
         for a, b, choice in mark.choices():
-            found[mark.prompt_id, a, b].append(choice)
-    return [MarkedPair(*key, tuple(choices)) for key, choices in found.items()]
+            found[mark.prompt_id, a, b][mark.user_id] = choice
+    return [MarkedPair(*key, tuple(choices.values())) for key, choices in found.items()]
 
 
 class _Values:

@@ -75,10 +75,13 @@ def _agreements(pairs: Sequence[ScoredPair]) -> list[OrderAgreement]:
     from mmrl.evaluation.reward_agreement import Judged, order_agreement
 
     names = dict.fromkeys(part.name for pair in pairs for result in pair.results for part in result.parts)
-    totals = [Judged("a", pair.results[0].total, pair.results[1].total) for pair in pairs]
+    prompts = [str(pair.sample.messages) for pair in pairs]
+    both = list(zip(prompts, pairs, strict=True))
+    totals = [Judged(prompt, "a", pair.results[0].total, pair.results[1].total) for prompt, pair in both]
     found = [order_agreement("total", totals)]
     for name in names:
-        found.append(order_agreement(name, [Judged("a", *(_value(each, name) for each in p.results)) for p in pairs]))
+        values = [Judged(prompt, "a", *(_value(each, name) for each in pair.results)) for prompt, pair in both]
+        found.append(order_agreement(name, values))
     return found
 
 

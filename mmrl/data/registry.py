@@ -88,12 +88,15 @@ class DatasetRegistry:
         """The samples of a split, rows start up to stop."""
         return read_split(self.root / info.name / info.version / f"{split}.parquet", start=start, stop=stop)
 
-    def register(self, name: str, splits: Mapping[str, Iterable[Sample]], *, source: str) -> DatasetInfo:
-        """Registers samples whose images are in the store already; all splits or none."""
+    def register(
+        self, name: str, splits: Mapping[str, Iterable[Sample]], *, source: str, keeps_splits: bool = True
+    ) -> DatasetInfo:
+        """Registers samples whose images are in the store already; all splits or none. keeps_splits: as for
+        `Draft.commit`."""
         with self.draft(name) as draft:
             for split, samples in splits.items():
                 draft.write(split, samples)
-            return draft.commit(source=source)
+            return draft.commit(source=source, keeps_splits=keeps_splits)
 
     def extend(
         self, name: str, split: str, new_of: Callable[[list[Sample]], list[Sample]], *, source: str, max_rows: int
@@ -157,15 +160,16 @@ class Draft:
         self._splits[split] = write_split(self._folder / f"{split}.parquet", samples)
         return self._splits[split]
 
-    def commit(self, *, source: str, skipped: int = 0) -> DatasetInfo:
-        """Makes this the current version of its name, keeping the splits of the last one that were not written anew.
+    def commit(self, *, source: str, skipped: int = 0, keeps_splits: bool = True) -> DatasetInfo:
+        """Makes this the current version of its name. keeps_splits: with the splits of the last one that were not
+        written anew; else they are no part of it.
 
         Content that is registered already gives its version back and changes nothing.
         """
         with locked(self._registry.root / self._name):
-            return self.commit_locked(source=source, skipped=skipped)
+            return self.commit_locked(source=source, skipped=skipped, keeps_splits=keeps_splits)
 
-    def commit_locked(self, *, source: str, skipped: int = 0) -> DatasetInfo:
+    def commit_locked(self, *, source: str, skipped: int = 0, keeps_splits: bool = True) -> DatasetInfo:
         """`commit` by a caller that holds the lock of the data set's folder."""
         empty = [split for split, info in self._splits.items() if info.num_rows == 0]
         if empty or not self._splits:
@@ -173,7 +177,7 @@ class Draft:
                 f"data set {self._name!r}: split {', '.join(empty) or 'list'} has no rows; nothing was added"
             )
         folder = self._registry.root / self._name
-        splits = self._with_earlier_splits()
+        splits = self._with_earlier_splits() if keeps_splits else dict(sorted(self._splits.items()))
         info = DatasetInfo(
             name=self._name,
             version=_version(splits),

@@ -1,31 +1,32 @@
 """How far a reward orders answers as people do.
 
 The unit is a pair of answers to one prompt. Where people prefer one and the reward gives the two different values, it
-agrees or disagrees; the share that agrees has Wilson's interval over these pairs. Equal values are counted apart, since
-they say nothing of the pair.
+agrees or disagrees. Pairs of one prompt are no independent draws, and a ranking of six answers alone makes fifteen: the
+share that agrees is over the pairs, its Wilson interval over their prompts. Equal values are counted apart, since they
+say nothing of the pair.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from mmrl.evaluation.intervals import wilson
+from mmrl.evaluation.majority import Majority
 
-Preferred = Literal["a", "b", "tie"]
 _SAME = 1e-9
 
 
 @dataclass(frozen=True)
 class Judged:
-    """people: the answer that most of them prefer; `tie` where they find both as good or both bad, or are divided.
+    """prompt: what tells its prompt from others. people: the choice of most of them.
 
     a, b: what the reward gives; None where it has no value.
     """
 
-    people: Preferred
+    prompt: str
+    people: Majority
     a: float | None
     b: float | None
 
@@ -33,10 +34,11 @@ class Judged:
 @dataclass(frozen=True)
 class OrderAgreement:
     """reward: its name. agrees, disagrees: pairs that people and the reward both order. reward_ties: people prefer one,
-    the reward gives both the same. missing: people prefer one, and an answer has no value. people_ties: they prefer
-    none.
+    the reward gives both the same. missing: people prefer one, and an answer has no value. people_ties: most of them
+    prefer none, or they are divided.
 
-    share: agrees / (agrees + disagrees), with low and high at 95 %; None where there is no such pair.
+    share: agrees / (agrees + disagrees), with low and high at 95 % over num_prompts, the prompts of these pairs; None
+    where there is no such pair.
     """
 
     reward: str
@@ -45,16 +47,19 @@ class OrderAgreement:
     reward_ties: int
     missing: int
     people_ties: int
+    num_prompts: int
     share: float | None
     low: float | None
     high: float | None
 
 
 def order_agreement(reward: str, pairs: Iterable[Judged]) -> OrderAgreement:
-    counts = Counter(map(_kind, pairs))
+    kinds = [(pair.prompt, _kind(pair)) for pair in pairs]
+    counts = Counter(kind for _, kind in kinds)
     agrees, disagrees = counts["agrees"], counts["disagrees"]
-    num = agrees + disagrees
-    low, high = wilson(agrees, num) if num else (None, None)
+    num_prompts = len({prompt for prompt, kind in kinds if kind in ("agrees", "disagrees")})
+    share = agrees / (agrees + disagrees) if num_prompts else None
+    low, high = wilson(share * num_prompts, num_prompts) if share is not None else (None, None)
     return OrderAgreement(
         reward=reward,
         agrees=agrees,
@@ -62,21 +67,15 @@ def order_agreement(reward: str, pairs: Iterable[Judged]) -> OrderAgreement:
         reward_ties=counts["reward_ties"],
         missing=counts["missing"],
         people_ties=counts["people_ties"],
-        share=agrees / num if num else None,
+        num_prompts=num_prompts,
+        share=share,
         low=low,
         high=high,
     )
 
 
-def most_preferred(choices: Sequence[str]) -> Preferred:
-    """Of several people's choices of one pair (`a`, `b`, `tie`, `both_bad`); `tie` where no answer has most of them."""
-    counts = Counter(choice if choice in ("a", "b") else "tie" for choice in choices).most_common(2)
-    is_divided = not counts or (len(counts) > 1 and counts[0][1] == counts[1][1])
-    return "tie" if is_divided else counts[0][0]  # type: ignore[return-value]
-
-
 def _kind(pair: Judged) -> str:
-    if pair.people == "tie":
+    if pair.people not in ("a", "b"):
         return "people_ties"
     if pair.a is None or pair.b is None:
         return "missing"

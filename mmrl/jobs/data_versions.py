@@ -24,10 +24,10 @@ def data_versions(config: Mapping[str, Any], registry: DatasetRegistry | None = 
     registry = registry or DatasetRegistry()
     found = {}
     for ref in refs:
-        name, _ = take_split(ref)
+        name, _, version = take_split(ref)[0].partition(":")
         try:
             if registry.has(name):
-                found[ref] = registry.find(name).version
+                found[ref] = registry.find(name, version or None).version
         except MmrlError:
             continue
     return found

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from mmrl.cli.reward import app
 from mmrl.errors import DataError
-from mmrl.evaluation.reward_agreement import Judged, most_preferred, order_agreement
+from mmrl.evaluation.majority import most_chosen
+from mmrl.evaluation.reward_agreement import Judged, order_agreement
 
 
 def test_pairs_are_counted_by_what_people_and_the_reward_say() -> None:
     pairs = [
-        Judged("a", 1.0, 0.0),
-        Judged("a", 0.7, 0.2),
-        Judged("b", 0.0, 0.5),
-        Judged("b", 0.9, 0.1),  # the other way round
-        Judged("a", 0.3, 0.3),  # the reward says nothing
-        Judged("b", None, 1.0),
-        Judged("tie", 1.0, 0.0),
+        Judged("p1", "a", 1.0, 0.0),
+        Judged("p2", "a", 0.7, 0.2),
+        Judged("p3", "b", 0.0, 0.5),
+        Judged("p4", "b", 0.9, 0.1),  # the other way round
+        Judged("p5", "a", 0.3, 0.3),  # the reward says nothing
+        Judged("p6", "b", None, 1.0),
+        Judged("p7", "tie", 1.0, 0.0),
     ]
     found = order_agreement("math", pairs)
     assert (found.agrees, found.disagrees) == (3, 1)
@@ -33,23 +35,32 @@ def test_pairs_are_counted_by_what_people_and_the_reward_say() -> None:
 
 
 def test_without_an_ordered_pair_there_is_no_share() -> None:
-    found = order_agreement("math", [Judged("a", 1.0, 1.0), Judged("tie", 0.0, 1.0)])
+    found = order_agreement("math", [Judged("p", "a", 1.0, 1.0), Judged("p", "divided", 0.0, 1.0)])
     assert (found.share, found.low, found.high) == (None, None, None)
 
 
+def test_pairs_of_one_prompt_make_the_share_no_surer() -> None:
+    """Fifteen pairs of each of four prompts, three in four as people say: as sure as 3 of 4."""
+    pairs = [Judged(f"p{number // 15}", "a", float(number % 4 > 0), 0.5) for number in range(60)]
+    found = order_agreement("math", pairs)
+    assert (found.agrees, found.disagrees, found.num_prompts, found.share) == (45, 15, 4, 0.75)
+    assert (found.low, found.high) == pytest.approx((0.300642, 0.954413), abs=2e-5)
+
+
 @pytest.mark.parametrize(
-    ("choices", "preferred"),
+    ("choices", "most"),
     [
         (["a"], "a"),
         (["a", "b", "b"], "b"),
-        (["a", "b"], "tie"),
-        (["a", "tie", "both_bad"], "tie"),
-        (["a", "a", "tie", "both_bad"], "tie"),
-        ([], "tie"),
+        (["a", "b"], "divided"),
+        (["a", "a", "a", "tie", "both_bad"], "a"),
+        (["a", "tie", "both_bad"], "divided"),
+        (["a", "a", "tie", "both_bad"], "divided"),
+        (["tie", "tie", "a"], "tie"),
     ],
 )
-def test_of_several_people_the_most_decide(choices: list[str], preferred: str) -> None:
-    assert most_preferred(choices) == preferred
+def test_more_than_half_of_the_people_decide(choices: list[Any], most: str) -> None:
+    assert most_chosen(choices) == most
 
 
 def test_the_command_scores_both_answers_of_each_pair(tmp_path: Path) -> None:

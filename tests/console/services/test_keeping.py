@@ -10,15 +10,16 @@ import pytest
 
 from console.services import keeping
 from console.services.conversations import Column, Conversations, Reply, Sampling, update, with_reply
-from console.services.keeping import Kept, keep_as_sample
+from console.services.keeping import Kept, keep_as_sample, keep_marks, mark, marks_of
 from mmrl.data import load_dataset
 from mmrl.errors import DataError
 from mmrl.jobs.database import Database
+from mmrl.jobs.marks import Choice, Marks
 from mmrl.jobs.records import User
 from mmrl.jobs.settings import JobsSettings
 from mmrl.jobs.users import Users
 
-COLUMNS = (Column("run", 0, "/m/0", "run@0"),)
+COLUMNS = (Column("run", 0, "/m/0", "run@0"), Column("run", 9, "/m/9", "run@9"))
 
 
 def test_of_two_who_keep_at_once_both_find_their_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,3 +45,29 @@ def test_of_two_who_keep_at_once_both_find_their_row(tmp_path: Path, monkeypatch
         monkeypatch.setattr(keeping, "MAX_ROWS", 4)
         with pytest.raises(DataError, match="has 4 rows in train"):
             keep("black")
+
+
+def test_of_several_people_what_most_prefer_becomes_one_pair_and_never_both_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MMRL_HOME", str(tmp_path))
+    with Database.open() as database:
+        users = Users(database)
+        people = [users.local(), *(users.add(name, role="member") for name in ("Max", "Ben"))]
+        conversations = Conversations(people[0], JobsSettings(), root=tmp_path / "conversations")
+        chat = conversations.begin(COLUMNS)
+        conversations.ask(chat.id, "Which?", (), Sampling())
+        for column, text in enumerate(("red", "blue")):
+            reply = Reply(text, "done", "stop", 1, 0.1)
+            update(conversations.root, chat.id, lambda now, c=column, r=reply: with_reply(now, 0, c, r))  # type: ignore[misc]
+        chat = conversations.get(chat.id)
+        choices: list[Choice] = ["a", "b", "a"]
+        for person, choice in zip(people[:2], choices, strict=False):
+            mark(chat, 0, 0, 1, choice, reason=None, marks=Marks(database, person))
+        with pytest.raises(DataError, match="no answer is preferred by most people"):
+            keep_marks(chat, marks_of(chat, Marks(database, people[0])), "m", database=database, user=people[0])
+        mark(chat, 0, 0, 1, choices[2], reason=None, marks=Marks(database, people[2]))
+        kept = keep_marks(chat, marks_of(chat, Marks(database, people[0])), "m", database=database, user=people[0])
+    assert kept.num_rows == 1
+    (row,) = load_dataset("m@train")
+    assert [row.meta[side][0]["content"][0]["text"] for side in ("chosen", "rejected")] == ["red", "blue"]

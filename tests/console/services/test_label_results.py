@@ -62,6 +62,23 @@ def test_standings_count_what_most_chose_and_tell_how_sure_the_share_is() -> Non
     assert (first.low, first.high) == (pytest.approx(0.3006, abs=1e-4), pytest.approx(0.9544, abs=1e-4))
 
 
+def test_rankings_are_as_sure_as_their_prompts_are_many() -> None:
+    """Five prompts, six makers: run@0 is best in each, 25 of 25 pairs. Wilson of 5 of 5: 0.566 and above; 25 of 25
+    pairs would tell 0.867."""
+    groups = [item(f"p{number}", *"abcdef") for number in range(5)]
+    first, *_ = standings(groups, [mark_of(group, (1, 2, 3, 4, 5, 6)) for group in groups])
+    assert (first.by, first.wins, first.losses, first.num_prompts) == ("run@0", 25, 0, 5)
+    assert (first.low, first.high) == (pytest.approx(0.5655, abs=1e-4), 1.0)
+
+
+def test_what_half_of_the_people_chose_is_divided() -> None:
+    judged = pair("p")
+    choices: list[Choice] = ["a", "a", "tie", "both_bad"]
+    marks = [mark_of(judged, choice, str(user)) for user, choice in enumerate(choices)]
+    first, second = standings([judged], marks)
+    assert (first.wins, first.divided, second.losses, second.divided) == (0, 1, 0, 1)
+
+
 def test_answers_of_one_maker_are_not_compared_with_each_other() -> None:
     group = item("p", "a", "b", by=("run@3", "run@3"))
     assert standings([group], [mark_of(group, "a")]) == []

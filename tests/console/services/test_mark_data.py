@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from homes import Home
@@ -11,10 +12,12 @@ from label_builders import item, mark_of, pair, panel_items
 from console.services.label_items import Drawing
 from console.services.mark_data import as_preferences, mark_rows, register_marks
 from mmrl.data.dataset import load_dataset
+from mmrl.data.registry import register
 from mmrl.errors import DataError
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import ForbiddenError
 from mmrl.jobs.users import Users
+from mmrl.types import Message, Sample, TextPart
 
 Homes = Callable[[str], Home]
 
@@ -59,12 +62,31 @@ def test_a_data_set_of_marks_holds_back_whole_prompts(fresh_home: Homes) -> None
         assert len(prompts["test"]) == 6
         few = register_marks("few", items[:10], marks, source="people", database=database, user=user)
         assert list(few.splits) == ["train"], "nothing is held back of what would tell nothing"
+        again = register_marks("marks", items[:10], marks, source="people", database=database, user=user)
+        assert list(again.splits) == ["train"], "what was held back of another draw may be trained on now"
         ties = [mark_of(items[0], "tie")]
         with pytest.raises(DataError, match="no pair has an answer that most people prefer"):
             register_marks("none", items, ties, source="people", database=database, user=user)
         viewer = Users(database).add("Vic", role="viewer")
         with pytest.raises(ForbiddenError, match="Vic may not add data sets"):
             register_marks("none", items, marks, source="people", database=database, user=viewer)
+
+
+def test_a_data_set_made_from_something_else_is_not_replaced(fresh_home: Homes) -> None:
+    fresh_home("empty")
+    register("digits", {"train": [Sample("s", (Message("user", (TextPart("Which digit?"),)),), "3")]}, source="a file")
+    judged = pair("p")
+    with Database.open() as database:
+        user = Users(database).local()
+        for source in ("marks of people on one", "marks of people on another"):
+            with pytest.raises(DataError, match=r"there is a data set 'digits' made from a file"):
+                register_marks("digits", [judged], [mark_of(judged, "a")], source=source, database=database, user=user)
+        make = partial(register_marks, "mine", [judged], database=database, user=user)
+        first = make([mark_of(judged, "a")], source="marks of people on one")
+        assert make([mark_of(judged, "b")], source="marks of people on one").version != first.version
+        with pytest.raises(DataError, match="choose another name"):
+            make([mark_of(judged, "a")], source="marks of people on another")
+    assert [row.answer for row in load_dataset("digits@train")] == ["3"]
 
 
 def test_rows_tell_who_chose_what_of_what_was_shown_where_and_why() -> None:

@@ -10,9 +10,10 @@ import yaml
 
 from console.services.mark_runs import GOALS, config_like, marks_config
 from mmrl.config import RunConfig
-from mmrl.data.registry import DatasetInfo, register
+from mmrl.data.registry import DatasetInfo, DatasetRegistry, register
 from mmrl.data.serialise import messages_to_json
 from mmrl.errors import ConfigError
+from mmrl.jobs.data_versions import data_versions
 from mmrl.types import Message, Sample, TextPart
 
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("q*.yaml"))
@@ -45,7 +46,7 @@ def test_a_run_like_each_of_mmrls_configs_needs_no_further_setting(home: Path, f
     assert (config.kind, config.model.path) == (goal, str(MODEL))
     assert config.model.dtype == parent["model"]["dtype"]
     assert config.optim.lr == pytest.approx(parent["optim"]["lr"] / 10)
-    assert config.data.train == "marks@train"
+    assert config.data.train == f"marks:{DatasetRegistry().find('marks').version}@train"
     assert config.data.max_prompt_tokens == parent["data"]["max_prompt_tokens"]
 
 
@@ -56,7 +57,18 @@ def test_few_pairs_are_gone_over_a_few_times_and_held_out_ones_decide(home: Path
     assert few["data"]["eval"] == parent["data"]["eval"]
     many = config_like(parent, _marks(640, num_test=5), MODEL, "preference")
     assert (many["preference"]["batch_size"], many["train"]["steps"]) == (32, 60)
-    assert many["data"]["eval"] == "marks@test"
+    assert many["data"]["eval"] == f"marks:{DatasetRegistry().find('marks').version}@test"
+
+
+def test_marks_that_came_later_change_nothing_of_a_run_on_an_earlier_version(home: Path) -> None:
+    (home / "model").mkdir()
+    (home / "model" / "config.json").write_text("{}")
+    early, late = _marks(3), _marks(5)
+    config = marks_config(f"marks:{early.version}", str(home / "model"))
+    assert config["data"]["train"] == f"marks:{early.version}@train"
+    assert config["preference"]["batch_size"] == 3
+    assert data_versions(config) == {f"marks:{early.version}@train": early.version}
+    assert marks_config("marks", str(home / "model"))["data"]["train"] == f"marks:{late.version}@train"
 
 
 def test_a_model_that_no_run_made_has_a_config_too(home: Path) -> None:
