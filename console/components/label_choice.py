@@ -1,4 +1,8 @@
-"""What is judged: from where, which answers, how many. All of it lies in the address, which is sent to others."""
+"""What is judged: from where, which answers, how many. All of it lies in the address, which is sent to others.
+
+What the address leaves open is chosen once and written into it: a newer step or checkpoint changes nothing of what
+those judge who have the address already.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,11 @@ import streamlit as st
 from console import context
 from console.components.address import change, words
 from console.components.changes import changed
-from console.components.parts import empty_state
+from console.components.parts import empty_state, problem
 from console.services.checkpoint_compare import MAX_COMPARED, PanelGroup, by_panel, chosen
 from console.services.label_items import Drawing, ItemSource, Way, panel_source, run_source
 from mmrl.evaluation.finding import all_evaluations
+from mmrl.evaluation.records import Evaluation
 from mmrl.jobs.records import Job, local_path
 from mmrl.runs.layout import is_run
 from mmrl.runs.reader import RunReader
@@ -68,7 +73,7 @@ def _of_panel(panels: Sequence[PanelGroup]) -> ItemSource | None:
     )
     group = known[panel]
     evaluations = {evaluation.id: evaluation for evaluation in group.evaluations}
-    shown = chosen(group, words().get("ids", "").split(","))
+    shown = _asked_evaluations(group)
     st.session_state["label-ids"] = [evaluation.id for evaluation in shown]
     st.multiselect(
         "Checkpoints",
@@ -80,6 +85,17 @@ def _of_panel(panels: Sequence[PanelGroup]) -> ItemSource | None:
         help="Their answers to the same prompts are shown side by side, unnamed.",
     )
     return panel_source(shown) if len(shown) > 1 else None
+
+
+def _asked_evaluations(group: PanelGroup) -> list[Evaluation]:
+    asked = list(filter(None, words().get("ids", "").split(",")))
+    shown = chosen(group, asked)
+    gone = sorted(set(asked) - {evaluation.id for evaluation in group.evaluations})
+    if gone:
+        problem(f"The address asks for evaluations that are gone: {', '.join(gone)}. Others are shown in their place.")
+    elif not asked:
+        change(ids=",".join(evaluation.id for evaluation in shown))
+    return shown
 
 
 def _of_run() -> ItemSource | None:
@@ -121,14 +137,14 @@ def _what_is_needed(origin: str) -> None:
 
 
 def _choice(label: str, options: Mapping[str, str], name: str, *, default: str) -> str:
-    value = _asked(name, list(options), default)
+    value = _asked(label, name, list(options), default)
     st.segmented_control(
         label,
         list(options),
         format_func=options.__getitem__,
         key=f"label-{name}",
         required=True,
-        on_change=changed(f"label-{name}", _store(name, default)),
+        on_change=changed(f"label-{name}", _store(name)),
     )
     return value
 
@@ -144,29 +160,34 @@ def _select(
     help: str | None = None,
 ) -> str:
     """forget: what of the address is about another choice."""
-    value = _asked(name, options, default)
+    value = _asked(label, name, options, default)
     st.selectbox(
         label,
         options,
         format_func=lambda each: (names or {}).get(each, each),
         key=f"label-{name}",
         help=help,
-        on_change=changed(f"label-{name}", _store(name, default, forget)),
+        on_change=changed(f"label-{name}", _store(name, forget)),
     )
     return value
 
 
-def _asked(name: str, options: Sequence[str], default: str) -> str:
-    """What the address asks for, given to the widget too; the default where that is none of the options."""
+def _asked(label: str, name: str, options: Sequence[str], default: str) -> str:
+    """What the address asks for, given to the widget too. Where it leaves that open the default, which it says from
+    then on; what is not there is said to be replaced, as others with the address may have judged it."""
     asked = words().get(name)
     value = asked if asked is not None and asked in options else default
+    if asked is None:
+        change(**{name: value})
+    elif asked != value:
+        problem(f"The address asks for {label.lower()} {asked!r}, which is not there. {value!r} is shown in its place.")
     if st.session_state.get(f"label-{name}") != value:
         st.session_state[f"label-{name}"] = value
     return value
 
 
-def _store(name: str, default: str, forget: Sequence[str] = ()) -> Callable[[Any], None]:
+def _store(name: str, forget: Sequence[str] = ()) -> Callable[[Any], None]:
     def store(value: Any) -> None:
-        change(**{name: None if value == default else value}, **dict.fromkeys(forget))
+        change(**{name: value}, **dict.fromkeys(forget))
 
     return store

@@ -13,12 +13,14 @@ from console.components.parts import attempted
 from console.components.text import literal
 from console.services.exports import Export, Record
 from console.services.formats import count_text
-from console.services.label_items import Item, ItemSource
+from console.services.label_items import Drawing, Item, ItemSource
 from console.services.mark_data import as_preferences, mark_rows, register_marks
 from console.services.mark_runs import base_text
+from mmrl.data.registry import DatasetInfo
 from mmrl.jobs.marks import Mark
 
 _MADE = "label-made"
+"""What the last data set was made of, and that data set: what is judged may be another by the next look."""
 
 
 def take_along(source: ItemSource, items: Sequence[Item], marks: Sequence[Mark], names: Mapping[str, str]) -> None:
@@ -44,38 +46,43 @@ def take_along(source: ItemSource, items: Sequence[Item], marks: Sequence[Mark],
                 records=records,
                 total=len(marks),
                 about={"answers of": source.about, "people": "pseudonyms" if pseudonyms else "names"},
+                content=" ".join(sorted(mark.id for mark in marks)),
             ),
             key="label-export",
         )
 
 
-def train(source: ItemSource, items: Sequence[Item], marks: Sequence[Mark]) -> None:
+def train(source: ItemSource, drawing: Drawing, items: Sequence[Item], marks: Sequence[Mark]) -> None:
     """The data set, then the runs that take it."""
     st.subheader("Train on them")
     rows = as_preferences(items, marks)
+    made_of = (source.told, drawing)
     st.caption(
-        f"{count_text(len(rows))} pairs of answers of which most people prefer one become rows, chosen and rejected. "
-        "A run that learned from these prompts is judged on others: evaluate it on another panel."
+        f"{count_text(len(rows))} pairs of answers of which more than half of the people prefer one become rows, "
+        "chosen and rejected. A run that learned from these prompts is judged on others: evaluate it on another panel."
     )
     with st.form("label-data", border=True), attempted():
-        name = st.text_input("Name of the data set", key="label-name", value="marks")
+        default = source.dataset_name
+        name = st.text_input("Name of the data set", key=f"label-name-{default}", value=default)
         if st.form_submit_button("Make the data set"):
             info = register_marks(
-                name,
+                name.strip(),
                 items,
                 marks,
-                source=f"marks of people on {source.about}",
+                source=source.told,
                 database=context.database(),
                 user=context.viewer(),
             )
-            st.session_state[_MADE] = (info.name, sum(split.num_rows for split in info.splits.values()))
-    if _MADE in st.session_state:
-        name, num = st.session_state[_MADE]
-        _runs(name, num, source)
+            st.session_state[_MADE] = (made_of, info)
+    earlier = st.session_state.get(_MADE)
+    if earlier is not None and earlier[0] == made_of:
+        _runs(earlier[1], source)
 
 
-def _runs(name: str, num: int, source: ItemSource) -> None:
-    st.text(f"{name}: {count_text(num)} pairs")
+def _runs(info: DatasetInfo, source: ItemSource) -> None:
+    """New runs take the version that was made here, also where somebody makes another one meanwhile."""
+    ref = f"{info.name}:{info.version}"
+    st.text(f"{info.name} of people's marks: {count_text(info.num_rows)} pairs")
     with st.container(horizontal=True, vertical_alignment="bottom", key="label-runs"):
         if source.bases:
             labels = list(source.bases)
@@ -86,7 +93,7 @@ def _runs(name: str, num: int, source: ItemSource) -> None:
                 key="label-base",
                 help="The policy that made the answers: DPO compares with what it would have said.",
             )
-            query = {"marks": name, "base": base_text(label, source.bases[label])}
+            query = {"marks": ref, "base": base_text(label, source.bases[label])}
             st.page_link("app_pages/new_run.py", label="New run: DPO on them", query_params=query)
             st.page_link(
                 "app_pages/new_run.py",
@@ -95,8 +102,10 @@ def _runs(name: str, num: int, source: ItemSource) -> None:
             )
         else:
             st.caption(literal(f"The checkpoints of {source.about} are gone; choose a model in the form."))
-            st.page_link("app_pages/new_run.py", label="New run on them", query_params={"data": name})
-        st.page_link("app_pages/dataset.py", label="See the rows", query_params={"name": name})
+            st.page_link("app_pages/new_run.py", label="New run on them", query_params={"data": ref})
+        st.page_link(
+            "app_pages/dataset.py", label="See the rows", query_params={"name": info.name, "version": info.version}
+        )
 
 
 def _images(source: ItemSource, item: Item | None) -> tuple[Path, ...]:

@@ -6,7 +6,9 @@ up to MAX_RANKED. Answers that read the same are one.
 
 from __future__ import annotations
 
+import hashlib
 import random
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -82,6 +84,21 @@ class ItemSource:
     groups: tuple[tuple[Sample, tuple[Candidate, ...]], ...]
     bases: dict[str, Path]
     image: Callable[[str], Path | None]
+
+    @property
+    def dataset_name(self) -> str:
+        """For a data set of its marks: one of its own, so that none takes the place of another source's."""
+        words = re.sub(r"[^A-Za-z0-9]+", "-", self.about.replace(" and ", "-")).strip("-")
+        return f"marks-{words[:40].strip('-')}-{self._hash}"
+
+    @property
+    def told(self) -> str:
+        """What a data set of its marks is said to be made from; told from any other source's."""
+        return f"marks of people on {self.about} ({self._hash})"
+
+    @property
+    def _hash(self) -> str:
+        return hashlib.sha256(f"{self.key} {self.about}".encode()).hexdigest()[:6]
 
     def items(self, drawing: Drawing) -> list[Item]:
         """Drawn by the source alone, so that all who are asked judge the same."""

@@ -22,7 +22,7 @@ TAGS = (
     "unclear",
     "unsafe",
 )
-"""Reasons to choose from; people may add their own."""
+"""Reasons to choose from; each person may add their own."""
 MAX_REASON = 500
 
 
@@ -111,7 +111,8 @@ def ranks_of(placed: Sequence[Collection[int]], num: int) -> list[int]:
     return [ranks[answer] for answer in range(num)]
 
 
-def known_tags(marks: Iterable[Mark]) -> list[str]:
-    """Those to choose from, and those that people added, the most used first."""
-    used = Counter(tag for mark in marks for tag in mark.tags if tag not in TAGS)
+def known_tags(marks: Iterable[Mark], user_id: str) -> list[str]:
+    """Those that all may choose from, and those that this person added, the most used first. Others' own would tell
+    somebody who judges blind what they thought of an answer."""
+    used = Counter(tag for mark in marks for tag in mark.tags if mark.user_id == user_id and tag not in TAGS)
     return [*TAGS, *(tag for tag, _ in used.most_common())]

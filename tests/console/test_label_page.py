@@ -12,7 +12,8 @@ from homes import KINDS, NASTY, Home
 
 from mmrl.data.dataset import load_dataset
 from mmrl.data.images import ImageStore
-from mmrl.evaluation.panels import panel_of, save_panel
+from mmrl.data.registry import DatasetRegistry
+from mmrl.evaluation.panels import panel_of, read_panel, save_panel
 from mmrl.jobs.database import Database
 from mmrl.jobs.marks import Mark, Marks
 from mmrl.jobs.users import Users
@@ -40,6 +41,19 @@ def _two_checkpoints(run: Path, num: int, *, responses: int = 1) -> str:
 def _button(test: Any, name: str) -> Any:
     """That of the item which is shown."""
     return next(button for button in test.button if button.key and button.key.startswith(f"label-{name}-"))
+
+
+def _has_button(test: Any, label: str) -> bool:
+    return any(button.label == label for button in test.button)
+
+
+def _links(test: Any) -> list[Any]:
+    return list(test.get("page_link"))
+
+
+def _words(query: dict[str, Any]) -> dict[str, str]:
+    """As they go into an address again."""
+    return {name: value[-1] if isinstance(value, list) else value for name, value in query.items()}
 
 
 def _marks(panel: str) -> list[Mark]:
@@ -81,7 +95,98 @@ def test_pairs_are_judged_blind_to_the_end_and_become_a_data_set(fresh_home: Hom
     assert "2 of 3 judged" in [each.proto.text for each in test.get("progress")]
     test.button(key="FormSubmitter:label-data-Make the data set").click().run()
     assert "marks: 2 pairs" in _texts(test)
-    assert len(list(load_dataset("marks@train"))) == 2
+    (name,) = DatasetRegistry().names()
+    assert name.startswith("marks-a-run-"), "of its own for each source"
+    assert len(list(load_dataset(f"{name}@train"))) == 2
+    version = DatasetRegistry().find(name).version
+    assert f"data={name}%3A{version}" in "".join(link.proto.page + link.proto.query_string for link in _links(test))
+    test.query_params["num"] = "10"
+    test.run()
+    assert "marks: 2 pairs" not in _texts(test), "what was made of other answers is not offered to learn from these"
+
+
+def test_who_judges_blind_is_told_nothing_of_what_others_chose(
+    fresh_home: Homes, run_page: RunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = fresh_home("empty")
+    panel = _two_checkpoints(home.path / "runs" / "a-run", 2)
+    test = run_page("label", home)
+    for _ in range(2):
+        next(each for each in test.multiselect if each.label == "Tags").set_value(["left one made up"])
+        _button(test, "left").click().run()
+    assert [mark.tags for mark in _marks(panel)] == [("left one made up",)] * 2
+    with Database.open() as database:
+        ben = Users(database).add("Ben", role="member")
+    monkeypatch.setattr("console.context.viewer", lambda: ben)
+    test = run_page("label", home)
+    for num_own in (0, 1):
+        assert not test.exception
+        assert "no data set can be made" in _texts(test)
+        assert not _has_button(test, "Make the data set")
+        assert ("1 row" in _texts(test)) == (num_own == 1), "one's own marks alone"
+        assert "left one made up" not in next(each for each in test.multiselect if each.label == "Tags").options
+        _button(test, "right").click().run()
+    assert "4 rows" in _texts(test)
+    assert _has_button(test, "Make the data set")
+
+
+def test_an_admin_may_take_all_along_before_judging_and_is_told_what_that_costs(
+    fresh_home: Homes, run_page: RunPage
+) -> None:
+    home = fresh_home("empty")
+    panel = _two_checkpoints(home.path / "runs" / "a-run", 2)
+    test = run_page("label", home)
+    _button(test, "left").click().run()
+    assert "judge no longer blind" not in _texts(test), "there are no others' marks"
+    (mark,) = _marks(panel)
+    with Database.open() as database:
+        max_ = Users(database).add("Max", role="member")
+        Marks(database, max_).add(panel, mark.prompt_id, mark.answers, ranks=mark.ranks)
+    test.run()
+    assert "judge no longer blind" in _texts(test)
+    assert "2 rows" in _texts(test)
+    assert _has_button(test, "Make the data set")
+    assert "better" not in _texts(test), "the page itself shows no result yet"
+
+
+def test_a_second_key_before_the_next_pair_is_drawn_leaves_the_mark_as_it_was_set(
+    fresh_home: Homes, run_page: RunPage
+) -> None:
+    home = fresh_home("empty")
+    panel = _two_checkpoints(home.path / "runs" / "a-run", 2)
+    test = run_page("label", home)
+    first, second = _button(test, "left"), _button(test, "bad")
+    first.click()
+    second.click().run()
+    assert not test.exception
+    (mark,) = _marks(panel)
+    assert mark.choice == "ab"[mark.shown[0]]
+
+
+def test_the_address_keeps_what_is_judged_when_newer_answers_come(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("empty")
+    run = home.path / "runs" / "a-run"
+    _two_checkpoints(run, 2)
+    address = dict(run_page("label", home).query_params)
+    assert {"from", "panel", "ids", "way", "num", "only"} <= address.keys()
+    test = run_page("label", home, **_words(address))
+    _button(test, "left").click().run()
+    evaluated(read_panel("digits"), 12, ("newer 0",), ("newer 1",), run=run)
+    test = run_page("label", home, **_words(address))
+    assert "1 of 2 judged" in [each.proto.text for each in test.get("progress")]
+    assert "newer" not in _texts(test)
+    test = run_page("label", home, **_words(address) | {"num": "21"})
+    assert "The address asks for how many '21', which is not there" in _texts(test)
+
+
+def test_the_address_keeps_the_step_of_a_run_that_goes_on(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("small")
+    test = run_page("label", home, **{"from": "run", "run": home.jobs["running"]})
+    words = _words(dict(test.query_params))
+    assert (words["run"], words["split"]) == (home.jobs["running"], "train")
+    assert words["step"] == next(each.value for each in test.selectbox if each.label == "Step")
+    test = run_page("label", home, **words | {"step": "999"})
+    assert "The address asks for step '999', which is not there" in _texts(test)
 
 
 def test_a_skipped_pair_comes_back_when_the_others_are_judged_also_in_a_new_window(

@@ -103,6 +103,10 @@ def test_progress_names_the_busiest_first_and_the_last_mark_is_that_of_its_perso
     assert last_of(marks, "ben") is None
 
 
-def test_tags_that_people_added_can_be_chosen_by_others() -> None:
-    marks = [mark_of(pair("p1"), "a", tags=("blurred", TAGS[0])), mark_of(pair("p2"), "a", tags=("blurred", "odd"))]
-    assert known_tags(marks) == [*TAGS, "blurred", "odd"]
+def test_tags_that_a_person_added_are_offered_to_them_alone() -> None:
+    marks = [
+        mark_of(pair("p1"), "a", tags=("blurred", TAGS[0])),
+        mark_of(pair("p2"), "a", tags=("blurred", "odd")),
+        mark_of(pair("p1"), "a", "max", tags=("left one made up",)),
+    ]
+    assert known_tags(marks, "mia") == [*TAGS, "blurred", "odd"]
