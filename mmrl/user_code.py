@@ -41,6 +41,8 @@ def _is_file_path(path: str) -> bool:
 
 def _load_file(path: Path, what: str) -> ModuleType:
     path = path.absolute()
+    if path.suffix != ".py":
+        raise ConfigError(f"{what} file {str(path)!r} is not a Python file; its name must end in .py")
     if not path.is_file():
         raise ConfigError(
             f"{what} file {str(path)!r} does not exist; `path` is a Python file or a module's dotted name"
@@ -51,8 +53,8 @@ def _load_file(path: Path, what: str) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
     spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"{what} file {str(path)!r} is not a Python file; its name must end in .py")
+    assert spec is not None, "a .py file has a loader"
+    assert spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:

@@ -65,7 +65,8 @@ def _is_code(key: str, name: str, value: Any) -> bool:
         return bool(value)
     if name == "type" and value == "function":
         return True
-    return isinstance(value, str) and (value.endswith(".py") or (key.startswith("stages.") and name == "path"))
+    is_loaded = name == "path" and (key.startswith("stages.") or key.endswith("advantage.path"))
+    return isinstance(value, str) and (is_loaded or value.endswith(".py"))
 
 
 def _reaches_out(name: str, value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import py_compile
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from mmrl.jobs.records import Role, User
 from mmrl.jobs.roles import ACTIONS, check_allowed, check_scopes, is_allowed
 from mmrl.jobs.settings import JobsSettings
 from mmrl.rewards.model.http_client import read_key
+from mmrl.user_code import load_function
 
 SETTINGS = JobsSettings()
 
@@ -102,6 +104,23 @@ def test_every_reward_that_asks_a_server_is_known_as_such() -> None:
     assert {"judge", "remote"} <= kinds
     for kind in kinds:
         assert code_keys({"reward": [{"type": kind}]}) == ["reward.0.type"]
+
+
+@pytest.mark.parametrize("path", ["my.package.module", "adv", "/tmp/adv.so", "folder/adv.pyc", "adv.py", ""])
+def test_whatever_advantages_and_stages_are_loaded_from_is_code(path: str) -> None:
+    config = {"algorithm": {"type": "grpo", "advantage": {"path": path, "name": "f"}}, "stages": [{"path": path}]}
+    assert code_keys(config) == ["algorithm.advantage.path", "stages.0.path"]
+    assert code_keys({"algorithm": {"advantage": {"type": "rloo", "path": None}}}) == []
+
+
+@pytest.mark.parametrize("name", ["adv.so", "adv.pyc", "adv"])
+def test_a_file_that_is_no_source_is_never_loaded(name: str, tmp_path: Path) -> None:
+    """Python has loaders for libraries and compiled files too, which nobody can read beforehand."""
+    (tmp_path / "adv.py").write_text("def advantages(): ...\n")
+    file = py_compile.compile(str(tmp_path / "adv.py"), cfile=str(tmp_path / name), doraise=True)
+    assert file is not None
+    with pytest.raises(ConfigError, match=r"is not a Python file; its name must end in \.py"):
+        load_function(file, "advantages", what="advantage", purpose="to give advantages")
 
 
 def test_every_setting_of_a_run_that_takes_code_is_known_as_such() -> None:
