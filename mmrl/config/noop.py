@@ -48,9 +48,9 @@ class NoopSettings(ConfigModel):
     """The step at whose begin the process kills itself with SIGKILL; fail_attempts counts for this too."""
     ignore_sigterm: bool = False
     """Pay no heed to SIGTERM."""
-    starts_file: PathText | None = None
-    """A file to which each process that begins the run first appends a line of JSON, its run directory, attempt and
-    process id: what was started, by its own word."""
+    starts_file: str | None = Field(None, pattern=r"^[A-Za-z0-9_-]+\.jsonl$")
+    """Name, NAME.jsonl, of a file beside the run directory to which each process that begins the run first appends a
+    line of JSON, its run directory, attempt and process id: what was started, by its own word."""
     children: int = Field(0, ge=0)
     """Processes that are started beside the run and outlive it, SIGTERM included, until they are killed."""
     mirror_every_s: float = Field(30.0, gt=0)

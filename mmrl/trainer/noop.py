@@ -20,7 +20,7 @@ from mmrl.config.dump import dump_yaml
 from mmrl.config.noop import NoopConfig, NoopSettings
 from mmrl.errors import EXIT_RUN_FAILED, ConflictError, RunFailedError
 from mmrl.runs import layout
-from mmrl.runs.mirror import local_checkpoint, mirrored
+from mmrl.runs.mirror import local_checkpoint, local_folder, mirrored
 from mmrl.runs.ownership import AttemptClaim
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.reader import RunReader
@@ -49,7 +49,7 @@ def run_noop(
     progress = progress or make_progress()
     where = run_dir if run_dir is not None else layout.new_run_dir(config.name)
     if config.noop.starts_file is not None:
-        _tell_start(Path(config.noop.starts_file), where, claim)
+        _tell_start(config.noop.starts_file, where, claim)
     with mirrored(where, every_s=config.noop.mirror_every_s, say=progress.message) as folder:
         return _run(config, folder, resume, progress, claim)
 
@@ -72,11 +72,14 @@ def noop_value(seed: int, step: int) -> float:
     return int.from_bytes(digest[:6], "big") / 2**48
 
 
-def _tell_start(file: Path, run_dir: Path | str, claim: AttemptClaim | None) -> None:
-    """One write in append mode, so that lines of processes that begin at once stay whole."""
+def _tell_start(name: str, run_dir: Path | str, claim: AttemptClaim | None) -> None:
+    """One write in append mode, so that lines of processes that begin at once stay whole. A link is not followed: the
+    file is beside the run directory and nowhere else."""
+    file = local_folder(run_dir).absolute().parent / name
+    file.parent.mkdir(parents=True, exist_ok=True)
     attempt = None if claim is None else claim.attempt
     line = json.dumps({"run_dir": str(run_dir), "attempt": attempt, "pid": os.getpid()}) + "\n"
-    out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    out = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     try:
         os.write(out, line.encode())
     finally:

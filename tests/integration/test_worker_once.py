@@ -24,8 +24,7 @@ def test_each_of_many_jobs_starts_one_process_whichever_worker_takes_it(
     job_url: str, tmp_path: Path, num_workers: int, num_jobs: int
 ) -> None:
     """Each run's process writes its run directory, attempt and id into a file before it does anything else."""
-    starts = tmp_path / "starts"
-    config = NoopConfig(name="probe", noop={"starts_file": str(starts)})  # type: ignore[arg-type]
+    config = NoopConfig(name="probe", noop={"starts_file": "starts.jsonl"})  # type: ignore[arg-type]
     with open_site(job_url, tmp_path / "home", **UNHURRIED) as site:
         run_dirs = {site.add(site.jobs.submit(job_of(config))).run_dir for _ in range(num_jobs)}
         workers = [site.worker("--cpus", "1", "--until-idle") for _ in range(num_workers)]
@@ -35,7 +34,8 @@ def test_each_of_many_jobs_starts_one_process_whichever_worker_takes_it(
         holders = {attempt.worker_id for job in jobs for attempt in site.jobs.attempts(job.id)}
         logs = [site.log(number) for number in range(num_workers)]
     assert [job.error_message for job in jobs if job.state is not JobState.SUCCEEDED] == []
-    begun = [json.loads(line) for line in starts.read_text().splitlines()]
+    (folder,) = {Path(run_dir).parent for run_dir in run_dirs}
+    begun = [json.loads(line) for line in (folder / "starts.jsonl").read_text().splitlines()]
     assert Counter(start["run_dir"] for start in begun) == Counter(run_dirs)
     assert {start["attempt"] for start in begun} == {1}
     assert {(job.attempt, job.lease_epoch) for job in jobs} == {(1, 1)}

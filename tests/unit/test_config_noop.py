@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from mmrl.cli.app import main
-from mmrl.config import NoopConfig, RunConfig, dump_yaml, load_config
+from mmrl.config import NoopConfig, RunConfig, build_config, dump_yaml, load_config
 from mmrl.config.schema import known_keys
 from mmrl.errors import ConfigError
+from mmrl.trainer.noop import run_noop
 
 
 def write(folder: Path, text: str = "name: probe\nkind: noop\n", *, name: str = "probe.yaml") -> Path:
@@ -85,3 +86,26 @@ def test_a_noop_trains_without_torch(tmp_path: Path) -> None:
     words = ["train", str(write(tmp_path)), "--run-dir", str(tmp_path / "run"), "--json"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "0"
+
+
+def test_a_noop_writes_its_start_beside_its_run_directory_and_nowhere_else(tmp_path: Path) -> None:
+    for name in (
+        "/tmp/starts.jsonl",
+        "../starts.jsonl",
+        "runs/starts.jsonl",
+        "authorized_keys",
+        ".jsonl",
+        "a\\b.jsonl",
+    ):
+        with pytest.raises(ConfigError, match=r"noop\.starts_file"):
+            build_config({"name": "n", "kind": "noop", "noop": {"starts_file": name}})
+    config = NoopConfig(name="n", noop={"starts_file": "starts.jsonl"})  # type: ignore[arg-type]
+    run_noop(config, run_dir=tmp_path / "runs" / "one")
+    (line,) = (tmp_path / "runs" / "starts.jsonl").read_text().splitlines()
+    assert json.loads(line)["run_dir"] == str(tmp_path / "runs" / "one")
+    mine = tmp_path / "mine"
+    mine.write_text("")
+    (tmp_path / "starts.jsonl").symlink_to(mine)
+    with pytest.raises(OSError, match="symbolic links"):
+        run_noop(config, run_dir=tmp_path / "two")
+    assert mine.read_text() == ""
