@@ -110,6 +110,12 @@ class PlacementConfig(ConfigModel):
                 f"weight_transfer: NCCL cannot broadcast to workers that share a GPU, as in pool '{shared[0]}' "
                 f"(gpus_per_worker {self.pools[shared[0]].gpus_per_worker:g}); set object_store, or 1 GPU a worker"
             )
+        gpus = [self.pools[name].gpus_per_worker for name in (actor, rollout)]
+        if self.weight_transfer == "broadcast" and (gpus[0] == 0) != (gpus[1] == 0):
+            raise ValueError(
+                f"weight_transfer: one group cannot broadcast between GPUs and CPUs (gpus_per_worker {gpus[0]:g} in "
+                f"pool '{actor}', {gpus[1]:g} in pool '{rollout}'); set object_store, or GPUs in both pools or in none"
+            )
 
     def _check_executor(self) -> None:
         if self.executor == "ray":

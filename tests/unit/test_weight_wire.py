@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -65,6 +66,16 @@ def test_every_taker_gets_every_tensor_of_each_version() -> None:
         box.close()
 
 
+def test_the_group_meets_at_the_one_address_that_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    sender = WireSender(1, CPU, timeout_s=20)
+    port = sender.meeting.port
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), timeout=5)
+    sender.close()
+
+
 def test_what_was_sent_may_change_behind_it() -> None:
     takers = Takers(1)
     sender = WireSender(1, CPU, timeout_s=20)
@@ -95,5 +106,10 @@ def test_ways_that_cannot_be_are_refused() -> None:
     shared = {"main": {"gpus_per_worker": 1}, "samplers": {"gpus_per_worker": 0.5}}
     with pytest.raises(ValueError, match="share a GPU, as in pool 'samplers'"):
         PlacementConfig(**TWO, pools=shared, weight_transfer="broadcast")
+    for mine, theirs in ((1, 0), (0, 1), (2, 0)):
+        mixed = {"main": {"gpus_per_worker": mine}, "samplers": {"gpus_per_worker": theirs}}
+        with pytest.raises(ValueError, match="cannot broadcast between GPUs and CPUs"):
+            PlacementConfig(**TWO, pools=mixed, weight_transfer="broadcast")
+        assert not PlacementConfig(**TWO, pools=mixed).broadcasts_weights
     with pytest.raises(ValueError, match="actor and rollout are both in pool 'main'"):
         PlacementConfig(executor="ray", weight_transfer="object_store")

@@ -7,6 +7,7 @@ they come (`Announcement`, by a call), so that a taker knows name and shape of e
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,9 +47,7 @@ class WireSender:
     def __init__(self, num_takers: int, device: torch.device, *, timeout_s: float) -> None:
         self._device = device
         host, num_ranks = os.environ.get("MASTER_ADDR", "127.0.0.1"), num_takers + 1
-        self._store = dist.TCPStore(
-            host, 0, num_ranks, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=timeout_s)
-        )
+        self._store = _store_at(host, num_ranks, timedelta(seconds=timeout_s))
         self.meeting = Meeting(host, self._store.port, num_ranks, timeout_s)
         self._group: Any = None
 
@@ -98,6 +97,22 @@ class WireTaker:
         if self._group is not None:
             self._group.shutdown()
             self._group = self._meeting = None
+
+
+def _store_at(host: str, num_ranks: int, timeout: timedelta) -> dist.TCPStore:
+    """A store that listens at this address alone; by itself it would at all of the machine, and it asks nobody who they
+    are."""
+    family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
+    listening = socket.create_server((host, 0), family=family)
+    return dist.TCPStore(
+        host,
+        listening.getsockname()[1],
+        num_ranks,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timeout,
+        master_listen_fd=listening.detach(),  # the store closes it
+    )
 
 
 def _join(store: dist.TCPStore, rank: int, meeting: Meeting, device: torch.device) -> Any:
