@@ -8,6 +8,7 @@ import streamlit as st
 
 from console import context
 from console.components.address import change, words
+from console.components.long_text import text_style
 from console.components.once import tell_once
 from console.components.parts import part
 from console.components.reward_own import own
@@ -28,6 +29,7 @@ _DEFAULT = "- {type: math}\n"
 
 def page() -> None:
     st.title("Rewards")
+    text_style()
     context.viewer()
     tell_once()
     view = _view()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import streamlit as st
@@ -9,6 +10,8 @@ import streamlit as st
 from console.components.address import change, words
 from console.services.conversations import MAX_TOKENS, Conversation, Sampling
 
+_MAX_SEED = 2**53 - 1
+"""The largest whole number that a browser knows exactly."""
 _NAMES = ("temperature", "top_p", "max_tokens", "seed")
 
 
@@ -20,7 +23,7 @@ def sampling_settings(conversation: Conversation | None) -> Sampling:
     st.session_state["chat-top_p"] = min(1.0, max(0.01, float(given["top_p"] or 1.0)))
     st.session_state["chat-max_tokens"] = min(MAX_TOKENS, max(1, int(given["max_tokens"] or 1)))
     seed = given["seed"]
-    st.session_state["chat-seed"] = None if seed is None else max(0, int(seed))
+    st.session_state["chat-seed"] = None if seed is None else min(_MAX_SEED, max(0, int(seed)))
     with st.container(horizontal=True, gap="small", key="chat-settings"):
         st.number_input(
             "Temperature",
@@ -55,6 +58,7 @@ def sampling_settings(conversation: Conversation | None) -> Sampling:
         st.number_input(
             "Seed",
             min_value=0,
+            max_value=_MAX_SEED,
             step=1,
             key="chat-seed",
             width=140,
@@ -75,9 +79,11 @@ def _take(name: str) -> Callable[[], None]:
 
 
 def _number(text: str | None, other: float | None) -> float | None:
-    if text == "none":
-        return None
+    """`other` where the address tells nothing, or what is no finite number."""
+    if text is None or text == "none":
+        return other if text is None else None
     try:
-        return other if text is None else float(text)
+        number = float(text)
     except ValueError:
         return other
+    return number if math.isfinite(number) else other

@@ -6,17 +6,21 @@ import streamlit as st
 
 from console import context
 from console.components.chat_keep import keep_buttons
+from console.components.long_text import model_text, text_style
 from console.components.parts import attempted, part
 from console.components.text import literal, shown
 from console.services.conversations import Conversation, Reply, Turn
-from console.services.formats import count_text, number_text
+from console.services.formats import count_text, end_text, number_text
 from mmrl.data.images import ImageStore
 
 _EVERY_S = 0.5
+_MAX_SHOWN = 20_000
+"""Characters of a text before all of it must be asked for."""
 
 
 def transcript(conversation: Conversation, *, is_own: bool) -> None:
     """The last question is live while it is being answered."""
+    text_style()
     is_writing = context.answers().is_writing(conversation.id)
     finished = conversation.turns[:-1] if is_writing else conversation.turns
     for number in range(len(finished)):
@@ -54,12 +58,12 @@ def _turn(conversation: Conversation, number: int) -> None:
         with st.container(border=True, key=f"question-{number}", gap="small"):
             st.caption(literal(f"Question {number + 1} · {_settings(turn)}"))
             _images(turn)
-            st.text(shown(turn.question))
+            model_text(turn.question, key=f"question-text-{number}", limit=_MAX_SHOWN)
         boxes = st.columns(len(conversation.columns))
         for place, (box, column, reply) in enumerate(zip(boxes, conversation.columns, turn.replies, strict=True)):
             with box, st.container(border=True, key=f"reply-{number}-{place}", gap="xsmall"):
                 st.caption(literal(column.label))
-                _reply(reply)
+                _reply(reply, key=f"reply-text-{number}-{place}")
 
 
 def _images(turn: Turn) -> None:
@@ -74,9 +78,11 @@ def _images(turn: Turn) -> None:
                 st.text(f"image {number} ({size}) is gone")
 
 
-def _reply(reply: Reply) -> None:
-    if reply.text:
+def _reply(reply: Reply, *, key: str) -> None:
+    if reply.text and reply.state == "writing":
         st.text(shown(reply.text))
+    elif reply.text:
+        model_text(reply.text, key=key, limit=_MAX_SHOWN)
     elif reply.state in ("done", "stopped"):
         st.text("(empty)")
     elif reply.state == "writing":
@@ -87,10 +93,9 @@ def _reply(reply: Reply) -> None:
 
 
 def _figures(reply: Reply) -> str:
-    ends = {"length": "cut at the limit", "stop": "ended by itself"}
     told = [{"writing": "answering", "stopped": "stopped", "failed": "failed"}.get(reply.state, "")]
     if reply.state == "done":
-        told = [ends.get(reply.finish_reason or "", reply.finish_reason or "ended")]
+        told = [end_text(reply.finish_reason or "ended")]
     told += [f"{count_text(reply.num_tokens)} tokens"] if reply.num_tokens is not None else []
     told += [f"{number_text(reply.seconds, 2)} s"] if reply.seconds is not None else []
     return " · ".join(filter(None, told))

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import streamlit as st
 
+from console.components.long_text import model_text, text_style
 from console.services.label_items import Item
-from mmrl.runs.inert import inert
 
 _MAX_SHOWN = 20_000
+"""Characters of a text before all of it must be asked for."""
 _IN_A_ROW = 3
 SIDES = ("Left", "Right")
 
@@ -24,6 +25,7 @@ def item_view(
     key: str = "label",
 ) -> None:
     """shown: places of the answers from left to right. notes: what stands beside each one's title, such as its rank."""
+    text_style()
     about, answers = st.columns([2, 6], gap="medium")
     with about:
         _prompt(item, image, key)
@@ -36,13 +38,8 @@ def item_view(
                 with column, st.container(border=True, key=f"{key}-answer-{titles[place].lower().replace(' ', '-')}"):
                     note = notes[place] if place < len(notes) else ""
                     st.caption(f"{titles[place]} · {note}" if note else titles[place])
-                    st.text(shown_text(item.candidates[shown[place]].text) or "(empty)")
-
-
-def shown_text(text: str) -> str:
-    """Safe to show, and no longer than a page can hold."""
-    safe = inert(text)
-    return safe if len(safe) <= _MAX_SHOWN else f"{safe[:_MAX_SHOWN]}… ({len(safe):,} characters)"
+                    text = item.candidates[shown[place]].text
+                    model_text(text, key=f"{key}-{item.key[:12]}-text-{place}", limit=_MAX_SHOWN)
 
 
 def _prompt(item: Item, image: Callable[[str], Path | None], key: str) -> None:
@@ -52,8 +49,10 @@ def _prompt(item: Item, image: Callable[[str], Path | None], key: str) -> None:
             st.text(f"image {number} is gone")
         else:
             st.image(str(path), alt=f"image {number} of the prompt", width="stretch")
-    for message in item.prompt.messages:
-        st.text(shown_text(message.text) or f"({message.role}: no text)")
+    own = f"{key}-{item.key[:12]}"
+    for number, message in enumerate(item.prompt.messages):
+        empty = f"({message.role}: no text)"
+        model_text(message.text, key=f"{own}-message-{number}", limit=_MAX_SHOWN, empty=empty)
     if item.prompt.answer is not None:
         with st.popover("Reference answer", key=f"{key}-reference", type="tertiary"):
-            st.text(shown_text(item.prompt.answer))
+            model_text(item.prompt.answer, key=f"{own}-reference", limit=_MAX_SHOWN)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from console.components.label_item import item_view, shown_text
+from console.components.label_item import item_view
 from console.components.text import literal
 from console.services.formats import age_text, count_text, number_text
 from console.services.label_items import Item
@@ -23,6 +23,7 @@ from console.services.label_results import (
 from console.services.labelling import progress
 from mmrl.evaluation.agreement import Agreement
 from mmrl.jobs.marks import Mark
+from mmrl.runs.inert import inert
 
 _KAPPA = (
     "How far two people agree beyond chance: 1 is full agreement, 0 what chance would give, below 0 less than that. "
@@ -122,7 +123,7 @@ def _disagreements(
     for mark in shown.marks:
         told = f"{names.get(mark.user_id, mark.user_id)}: {_choice_text(mark)}"
         why = " · ".join(filter(None, [mark.reason, *mark.tags]))
-        st.text(f"{told} ({shown_text(why)})" if why else told)
+        st.text(f"{told} ({inert(why)})" if why else told)
 
 
 def _choice_text(mark: Mark) -> str:

@@ -11,10 +11,11 @@ import streamlit as st
 
 from console import context
 from console.components.address import change, words
+from console.components.long_text import model_text
 from console.components.parts import attempted, empty_state, part
 from console.components.reward_task import number_table, rewards_area, set_rewards, task_view, work
 from console.components.reward_try import parts
-from console.components.text import literal, shown
+from console.components.text import literal
 from console.services.formats import count_text, number_text
 from console.services.responses import Responses
 from console.services.reward_work import rewards_text, stamp_of
@@ -211,7 +212,7 @@ def _rows(job: Job, split: str, rows: Sequence[Mapping[str, Any]]) -> None:
                 st.markdown(f"response {row['sample_idx']} · total **{literal(totals)}**", width="content")
                 if row["flips"]:
                     st.badge("advantage flips", color="orange")
-            st.text(shown(row["text"], most=1500) or "(empty)")
+            model_text(row["text"], key=f"moved-text-{place}", limit=1500)
             for column, when in zip(st.columns(2), ("before", "after"), strict=True):
                 with column, st.container(gap=None):
                     st.caption(when)

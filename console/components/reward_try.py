@@ -10,6 +10,7 @@ import streamlit as st
 
 from console import context
 from console.components.dataset_rows import pager
+from console.components.long_text import model_text
 from console.components.parts import attempted, empty_state, problem
 from console.components.reward_task import number_table, rewards_area, task_view, work
 from console.components.text import literal, shown
@@ -77,11 +78,15 @@ def _rows(responses: Sequence[Mapping[str, Any]]) -> None:
         with st.container(border=True, key=f"tried-{sample}", gap="small"):
             st.caption(literal(f"Row {sample}"))
             answer = rows[0]["answer"]
-            st.text("No reference answer" if answer is None else f"Reference: {shown(answer, most=600)}")
-            for row in rows:
+            model_text(
+                "No reference answer" if answer is None else f"Reference: {answer}",
+                key=f"tried-{sample}-answer",
+                limit=600,
+            )
+            for number, row in enumerate(rows):
                 with st.container(gap="xxsmall"):
                     st.caption(literal(f"{row['probe']} · total {number_text(row['total'])}"))
-                    st.text(shown(row["response"], most=600) or "(empty)")
+                    model_text(row["response"], key=f"tried-{sample}-{number}", limit=600)
                     parts(row["parts"])
 
 

@@ -64,13 +64,26 @@ class PixelLimits:
 
 
 def pixel_limits(job: Job) -> PixelLimits | None:
-    """The processor's own limits, narrowed by the run's; None where no image processor of the run's model is here."""
+    """The processor's own limits, narrowed by the run's; None where no image processor of the run's model is here, or
+    one of the two is set in a way that is not known."""
     processor = _processor(job)
     if processor is None:
         return None
+    try:
+        return _limits(processor, _image_config(job))
+    except (ValueError, TypeError, AttributeError):  # pydantic's errors are ValueErrors
+        return None
+
+
+def _image_config(job: Job) -> ImageConfig:
+    """As the run was submitted; settings of another version of mmrl are no limits."""
     data = job.config.get("data") or {}
     given = data.get("image") if isinstance(data, Mapping) else None
-    config = ImageConfig(**given) if isinstance(given, Mapping) else ImageConfig()
+    known = given if isinstance(given, Mapping) else {}
+    return ImageConfig(**{name: known[name] for name in ImageConfig.model_fields if name in known})
+
+
+def _limits(processor: Mapping[str, Any], config: ImageConfig) -> PixelLimits:
     size = processor.get("size") or {}
     lowest = size.get("shortest_edge") or processor.get("min_pixels") or config.min_pixels
     highest = size.get("longest_edge") or processor.get("max_pixels") or config.max_pixels

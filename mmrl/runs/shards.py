@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mmrl.data.serialise import messages_to_json
+from mmrl.errors import DataError
 from mmrl.runs.disk import plain
 from mmrl.runs.recording import Selection
 from mmrl.runs.records import TokenRecord
@@ -133,7 +134,18 @@ def encode_shard(
 def read_shard(
     path: Path, *, columns: Sequence[str] | None = None, group_id: int | None = None
 ) -> list[dict[str, Any]]:
-    """The rows of a shard, or those of one group of it; a column that an older shard lacks is None."""
+    """The rows of a shard, or those of one group of it; a column that an older shard lacks is None.
+
+    Raises DataError for a damaged file, OSError for one that is gone.
+    """
+    try:
+        return _rows(path, columns, group_id)
+    except pa.ArrowException as error:
+        told = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} cannot be read as samples, it is damaged: {told}") from error
+
+
+def _rows(path: Path, columns: Sequence[str] | None, group_id: int | None) -> list[dict[str, Any]]:
     wanted = [name for name in SCHEMA.names if columns is None or name in columns]
     with pq.ParquetFile(path) as file:
         present = set(file.schema_arrow.names)

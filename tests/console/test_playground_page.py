@@ -62,6 +62,26 @@ def test_checkpoints_are_chosen_by_the_address_and_wait_to_be_started(shared_hom
     assert "No checkpoint" not in _texts(test)
 
 
+def test_no_number_in_the_address_breaks_the_page(shared_home: Homes, run_page: RunPage) -> None:
+    home = shared_home("small")
+    test = run_page("playground", home, run=home.jobs["succeeded"], steps="100")
+    for word in ("inf", "nan", "1e30", "-5"):
+        test.query_params.update(dict.fromkeys(("temperature", "top_p", "max_tokens", "seed"), word))
+        test.run()
+        assert not test.exception, word
+        assert 0 <= test.number_input(key="chat-temperature").value <= 2
+
+
+def test_a_long_answer_is_there_whole_when_asked_for(fresh_home: Homes, run_page: RunPage) -> None:
+    long = "ﷺ " + "word " * 5000 + "the end"
+    home = fresh_home("small")
+    test = run_page("playground", home, chat=_chat(home, (long, "short")))
+    assert not any("the end" in text.value for text in test.text)
+    next(button for button in test.button if button.label.startswith("Show all 25,")).click().run()
+    assert any(code.value.endswith("the end") for code in test.code)
+    assert any("unicode-bidi:plaintext" in str(each.proto) for each in test.get("html")), "each line goes its own way"
+
+
 def test_an_address_brings_a_conversation_back_and_its_texts_are_inert(fresh_home: Homes, run_page: RunPage) -> None:
     home = fresh_home("small")
     chat = _chat(home, ("red", NASTY), ("\u202eblue", ""))

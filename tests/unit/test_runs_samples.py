@@ -12,7 +12,7 @@ from runs_builders import begin_run, group, sample, store_image
 
 from mmrl.config.record import RecordConfig
 from mmrl.data.images import ImageStore
-from mmrl.errors import ConflictError, NotFoundError
+from mmrl.errors import ConflictError, DataError, NotFoundError
 from mmrl.runs.reader import RunReader
 from mmrl.runs.recording import choose_groups
 from mmrl.runs.records import TokenRecord
@@ -205,6 +205,17 @@ def test_missing_samples_bring_the_nearest_steps_and_other_splits(run_dir: Path,
         reader.sample_groups(4, "eval")
     with pytest.raises(NotFoundError, match="no test samples; its splits are train"):
         reader.find_samples(None, "test")
+
+
+def test_a_damaged_file_of_samples_is_told_by_its_name(run_dir: Path, store: ImageStore) -> None:
+    begin_run(run_dir).samples(2, "train", [group([("a", 1.0)])], store_path=store.path)
+    reader = RunReader(run_dir)
+    path = reader.sample_files()["train", 2]
+    for damaged in (path.read_bytes()[:-9], b"PAR1" + b"x" * 40 + b"PAR1", b""):
+        path.chmod(0o600)
+        path.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"train-000002\.parquet cannot be read as samples"):
+            reader.sample_groups(2, "train")
 
 
 def test_the_last_step_is_meant_where_none_is_named(run_dir: Path, store: ImageStore) -> None:

@@ -59,6 +59,12 @@ def test_limits_are_the_processors_own_narrowed_by_the_run(shared_home: Callable
     settings = {"patch_size": 16, "merge_size": 2, "size": {"shortest_edge": 1024, "longest_edge": 5000}}
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": settings}))
     assert pixel_limits(own) == PixelLimits(32, 1024, 5000)
+    older = {**config, "data": {"image": {"min_pixels": 100, "max_pixels": 9000, "resize_to": 448}}}
+    assert pixel_limits(replace(own, config=older)) == PixelLimits(32, 1024, 5000), "a setting of another version"
+    for odd in ({"max_pixels": "many"}, {"min_pixels": 9, "max_pixels": 1}):
+        assert pixel_limits(replace(own, config={**config, "data": {"image": odd}})) is None
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": settings | {"patch_size": None}}))
+    assert pixel_limits(own) is None
 
 
 def test_the_processed_view_has_the_grid_of_tokens(tmp_path: Path) -> None:
