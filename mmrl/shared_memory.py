@@ -1,7 +1,8 @@
 """Shared memory in which the ranks of a run meet on a CPU: named after the port of its ranks, and removed with the run.
 
 Whoever ends the run's processes removes what they leave (`remove`). What a machine lost otherwise is removed when the
-next run needs some (`remove_stale`). Either leaves alone what a process still has mapped.
+next run needs some (`remove_stale`). Either leaves alone what a process still has mapped, and what another account
+owns.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 FOLDER = Path("/dev/shm")
@@ -22,9 +24,9 @@ def prefix_of(port: int | str) -> str:
     return f"{_PREFIX}{port}-"
 
 
-def remove(port: int | str) -> list[str]:
-    """What the ranks that met at the port have left behind on this machine; the names."""
-    return _remove(list(FOLDER.glob(f"{prefix_of(port)}*")))
+def remove(port: int | str, *, rank: int | str | None = None) -> list[str]:
+    """What the ranks that met at the port have left behind on this machine, or one of them; the names."""
+    return _remove(FOLDER.glob(f"{prefix_of(port)}*" if rank is None else f"{prefix_of(port)}*_{rank}"))
 
 
 def remove_stale() -> list[str]:
@@ -33,22 +35,28 @@ def remove_stale() -> list[str]:
     found = []
     for path in FOLDER.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            stat = path.stat()
-            if stat.st_uid == os.getuid() and stat.st_mtime < old:
+            if path.stat().st_mtime < old:
                 found.append(path)
     return _remove(found)
 
 
-def _remove(paths: list[Path]) -> list[str]:
-    if not paths:
+def _remove(paths: Iterable[Path]) -> list[str]:
+    own = [path for path in paths if _is_own(path)]
+    if not own:
         return []
     in_use, removed = mapped(), []
-    for path in paths:
+    for path in own:
         if path.name not in in_use:
             with contextlib.suppress(OSError):
                 path.unlink()
                 removed.append(path.name)
     return removed
+
+
+def _is_own(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return path.stat().st_uid == os.getuid()
+    return False
 
 
 def mapped() -> set[str]:

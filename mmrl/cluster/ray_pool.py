@@ -121,7 +121,7 @@ def _settle(pool: RayPool, config: PoolConfig, session: RaySession, *, start_by:
     address = pool.places[0].address
     (port,) = _wait([pool.actors[0].free_port.remote(address)], pool.name, start_by)
     pool.port = port
-    session.tell_watchdog(f"unlink {shared_memory.FOLDER / shared_memory.prefix_of(port)}")
+    session.tell_watchdog(f"share {port}")
     setups = [
         Setup(
             context,

@@ -1,8 +1,8 @@
-"""A small process that clears up after a controller that was killed. Needs nothing but Python and psutil.
+"""A small process that clears up after a controller that was killed. Imports nothing heavier than psutil.
 
 Its standard input is a pipe from the controller, with a line for each process (`kill PID CREATED`), folder
-(`remove FOLDER`) and kind of file (`unlink PATH`, all whose paths begin so) that must not outlive it. `done` ends it
-without doing anything; the end of the pipe, or another parent, means that the controller is gone.
+(`remove FOLDER`) and port whose ranks share memory (`share PORT`) that must not outlive it. `done` ends it without
+doing anything; the end of the pipe, or another parent, means that the controller is gone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import select
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,10 +80,12 @@ def _lines_until_alone() -> Iterator[str]:
 
 
 def main() -> None:
+    from mmrl import shared_memory
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     processes: list[tuple[int, float]] = []
     folders: list[str] = []
-    files: list[Path] = []
+    ports: list[str] = []
     for line in _lines_until_alone():
         word, *rest = line.split(" ", 1)
         if word == "kill":
@@ -90,18 +93,19 @@ def main() -> None:
             processes.append((int(number), float(since)))
         elif word == "remove":
             folders.append(rest[0])
-        elif word == "unlink":
-            files.append(Path(rest[0]))
+        elif word == "share":
+            ports.append(rest[0])
         elif word == "done":
             return
     killed = [pid for pid, created in processes if kill_tree(pid, created)]
     wait_gone(killed, timeout_s=_PATIENCE_S)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
-    for start in files:
-        for path in start.parent.glob(f"{start.name}*"):
-            path.unlink(missing_ok=True)
+    for port in ports:
+        shared_memory.remove(port)
 
 
 if __name__ == "__main__":
+    # It runs isolated, and must find mmrl also where that is on PYTHONPATH alone.
+    sys.path.append(str(Path(__file__).resolve().parents[2]))
     main()

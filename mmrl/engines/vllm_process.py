@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from mmrl.errors import ConfigError
-from mmrl.shared_memory import FOLDER, prefix_of, remove_stale
+from mmrl.shared_memory import prefix_of, remove, remove_stale
 
 _ALWAYS = {
     # The engine lives in this process, so that weights reach it without a copy and its steps can be driven.
@@ -170,8 +170,7 @@ def _own_shared_memory() -> Iterator[None]:
     def make_group_name(communicator: Any) -> str:
         return f"{prefix_of(port)}{name_of(communicator)}".replace("/", "")
 
-    for stale in FOLDER.glob(f"{prefix_of(port)}*_{os.environ.get('RANK', '0')}"):
-        stale.unlink(missing_ok=True)
+    remove(port, rank=os.environ.get("RANK", "0"))
     remove_stale()
     shared.make_group_name = staticmethod(make_group_name)
     try:

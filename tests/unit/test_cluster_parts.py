@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import pickle
+import secrets
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
+from mmrl import shared_memory
 from mmrl.cluster import watchdog
 from mmrl.cluster.base import WorkerContext
 from mmrl.cluster.failures import Failure, capture, error_of
@@ -200,7 +203,14 @@ def test_the_watchdog_ends_processes_and_folders_when_its_controller_is_killed(t
     folder.mkdir()
     sleepers = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(2)]
     created = [psutil.Process(sleeper.pid).create_time() for sleeper in sleepers]
-    lines = f"remove {folder}\nkill {sleepers[0].pid} {created[0]}\nkill {sleepers[1].pid} {created[1] - 60}\n"
+    port = f"test{secrets.token_hex(4)}"
+    used, left = (shared_memory.FOLDER / f"{shared_memory.prefix_of(port)}cpushm_{rank}" for rank in range(2))
+    for path in (used, left):
+        path.write_bytes(bytes(4096))
+    with used.open("r+b") as file:
+        memory = mmap.mmap(file.fileno(), 4096)
+    lines = f"share {port}\nremove {folder}\n"
+    lines += f"kill {sleepers[0].pid} {created[0]}\nkill {sleepers[1].pid} {created[1] - 60}\n"
     command = [sys.executable, "-c", CONTROLLER, watchdog.__file__, lines]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as controller:
         assert controller.stdout is not None
@@ -208,10 +218,13 @@ def test_the_watchdog_ends_processes_and_folders_when_its_controller_is_killed(t
         controller.kill()
 
     deadline = time.monotonic() + 20
-    while folder.exists() and time.monotonic() < deadline:
+    while (folder.exists() or left.exists()) and time.monotonic() < deadline:
         time.sleep(0.02)
 
     assert not folder.exists()
+    assert (left.exists(), used.exists()) == (False, True), "what a process has mapped is another run's by now"
+    memory.close()
+    used.unlink()
     assert sleepers[0].wait(1) == -signal.SIGKILL
     assert sleepers[1].poll() is None, "a process that is younger than the one meant is left alone"
     sleepers[1].kill()

@@ -50,3 +50,19 @@ def test_memory_that_a_process_uses_is_no_runs_that_is_gone(port: str) -> None:
     assert shared_memory.remove(port) == [young.name]
     memory.close()
     assert used.name in shared_memory.remove_stale()
+
+
+def test_what_another_account_left_is_passed_over(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = left(port, 0, age_s=HOURS_S)
+    own = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: own + 1)
+    assert shared_memory.remove(port) == []
+    assert path.name not in shared_memory.remove_stale()
+    monkeypatch.undo()
+    assert shared_memory.remove(port) == [path.name]
+
+
+def test_a_rank_removes_what_a_rank_of_its_number_left(port: str) -> None:
+    left(port, 0)
+    own = left(port, 1)
+    assert shared_memory.remove(port, rank=1) == [own.name]
