@@ -10,6 +10,7 @@ import streamlit as st
 from console.components.long_text import model_text
 from console.components.text import literal
 from console.services.checkpoint_compare import CHANGES, Change, Compared, ComparedRow, label_of, word_differences
+from console.services.compare_export import interval_words
 from console.services.formats import count_text, number_text
 from mmrl.data.thumbnails import thumbnail_of
 from mmrl.evaluation.paired import PairedResult
@@ -66,10 +67,11 @@ def prompt_row(compared: Compared, each: ComparedRow, *, key: str) -> None:
 
 
 def _result(result: PairedResult) -> None:
-    bounds = "" if result.low is None or result.high is None else f" [{result.low:+.3f}, {result.high:+.3f}]"
+    interval = interval_words(result)
     st.markdown(
-        f"{literal(result.metric)} **{number_text(result.first)} → {number_text(result.second)}**, "
-        f"difference **{result.difference:+.3f}**{' ' if bounds else ''}{literal(bounds)}, p = {result.p_value:.3g}",
+        f"{literal(result.metric)} **{number_text(result.first)} → {number_text(result.second)}**, difference "
+        f"**{number_text(result.difference, plus=True)}**{' ' if interval else ''}{literal(interval)}, "
+        f"p = {result.p_value:.3g}",
         help="Mean over the prompts that both have, with the 95 % interval of the difference and the p-value of a "
         "two-sided sign-flip test, prompt by prompt.",
     )

@@ -10,7 +10,7 @@ import streamlit as st
 from console.components.long_text import model_text
 from console.components.reward_why import reward_why
 from console.components.text import literal
-from console.services.formats import count_text, number_text
+from console.services.formats import count_text, end_text, number_text
 from console.services.token_words import FULL_SHADE, QUANTITIES, TokenCell, cells, quantities_of, tokenizer_of
 from mmrl.jobs.records import Job
 from mmrl.runs.inert import inert
@@ -106,9 +106,11 @@ def _badges(response: ResponseRecord) -> None:
 
 
 def _figures(response: ResponseRecord) -> str:
-    advantage = "no advantage" if response.advantage is None else f"advantage {response.advantage:+.3f}"
+    advantage = (
+        "no advantage" if response.advantage is None else f"advantage {number_text(response.advantage, plus=True)}"
+    )
     turns = f" · {response.turns} turns" if response.turns > 1 else ""
-    return f"{advantage} · {count_text(response.length)} tokens · ended by {response.finish_reason}{turns}"
+    return f"{advantage} · {count_text(response.length)} tokens · {end_text(response.finish_reason)}{turns}"
 
 
 def _number(value: float | None) -> str:

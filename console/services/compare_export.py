@@ -32,12 +32,18 @@ def export_comparison(compared: Compared, rows: Sequence[ComparedRow], *, only: 
 
 def result_words(result: PairedResult) -> str:
     """The difference with all that says how sure it is, in one line."""
-    bounds = "" if result.low is None or result.high is None else f" [{result.low:+.3f}, {result.high:+.3f}]"
     return (
-        f"{number_text(result.first)} → {number_text(result.second)}, difference {result.difference:+.3f}{bounds}, "
-        f"p = {result.p_value:.3g}; {result.better} wins, {result.same} ties, {result.worse} losses on "
-        f"{result.num_prompts} prompts"
+        f"{number_text(result.first)} → {number_text(result.second)}, difference "
+        f"{number_text(result.difference, plus=True)}{interval_words(result)}, p = {result.p_value:.3g}; "
+        f"{result.better} wins, {result.same} ties, {result.worse} losses on {result.num_prompts} prompts"
     )
+
+
+def interval_words(result: PairedResult) -> str:
+    """The interval of the difference, after a space; nothing where there is none."""
+    if result.low is None or result.high is None:
+        return ""
+    return f" [{number_text(result.low, 3, plus=True)}, {number_text(result.high, 3, plus=True)}]"
 
 
 def _figures(compared: Compared) -> dict[str, str]:

@@ -13,15 +13,18 @@ def count_text(number: int | None) -> str:
     return _NONE if number is None else f"{number:,}"
 
 
-def number_text(value: float | None, digits: int = 4) -> str:
-    """A measured value with so many significant digits, without an exponent where that is readable."""
+def number_text(value: float | None, digits: int = 4, *, plus: bool = False) -> str:
+    """A measured value with so many significant digits, without an exponent where that is readable, and with a minus
+    sign that is one. plus: with a sign also where it is above 0, as of a difference."""
     if value is None or not math.isfinite(value):
         return _NONE
-    if value != 0 and not 1e-4 <= abs(value) < 1e7:
-        return f"{value:.{digits - 1}e}"
-    places = max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else 1
-    text = f"{value:,.{places}f}"
-    return text.rstrip("0").rstrip(".") if "." in text and float(value).is_integer() else text
+    sign = "−" if value < 0 else "+" if plus and value > 0 else ""
+    return f"{sign}{_size_text(abs(value), digits)}"
+
+
+def end_text(finish_reason: str) -> str:
+    """How a response ended, in words: `stop` as `ended by itself`."""
+    return {"length": "cut at the limit", "stop": "ended by itself"}.get(finish_reason, finish_reason)
 
 
 def bytes_text(number: int | None) -> str:
@@ -65,3 +68,11 @@ def age_text(time: datetime | None, now: datetime | None = None) -> str:
 def exact_text(time: datetime | None) -> str:
     """A time as it stands in logs: `2026-11-30 07:42:44 UTC`."""
     return _NONE if time is None else f"{time.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _size_text(size: float, digits: int) -> str:
+    if size != 0 and not 1e-4 <= size < 1e7:
+        return f"{size:.{digits - 1}e}"
+    places = max(0, digits - 1 - math.floor(math.log10(size))) if size else 1
+    text = f"{size:,.{places}f}"
+    return text.rstrip("0").rstrip(".") if "." in text and float(size).is_integer() else text

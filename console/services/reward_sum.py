@@ -81,11 +81,7 @@ def spread_of(group: GroupRecord) -> str:
 
 
 def signed(value: float | None, *, plus: bool = False) -> str:
-    """A number with a minus sign that is one."""
-    if value is None:
-        return "none"
-    sign = _MINUS if value < 0 else "+" if plus and value > 0 else ""
-    return f"{sign}{number_text(abs(value))}"
+    return "none" if value is None else number_text(value, plus=plus)
 
 
 def _ways(own: float, rewards: Sequence[float], group: GroupRecord) -> list[tuple[float, str, str]]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from console.services.formats import age_text, bytes_text, count_text, duration_text, exact_text, number_text
+from console.services.formats import age_text, bytes_text, count_text, duration_text, end_text, exact_text, number_text
 
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 
@@ -21,13 +21,18 @@ NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
         (5200.4, "5,200"),
         (1234567.0, "1,234,567"),
         (1e-06, "1.000e-06"),
-        (-0.5, "-0.5000"),
+        (-0.5, "−0.5000"),
         (None, "–"),
         (float("nan"), "–"),
     ],
 )
 def test_values_have_four_digits(value: float | None, text: str) -> None:
     assert number_text(value) == text
+
+
+def test_a_difference_has_its_sign_and_a_response_ends_in_words() -> None:
+    assert [number_text(value, 3, plus=True) for value in (0.5, -12.34, 0.0, 3.0)] == ["+0.500", "−12.3", "0", "+3"]
+    assert [end_text(each) for each in ("stop", "length", "abort")] == ["ended by itself", "cut at the limit", "abort"]
 
 
 @pytest.mark.parametrize(
