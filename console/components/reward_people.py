@@ -9,10 +9,11 @@ from typing import Any
 import streamlit as st
 
 from console import context
+from console.components.long_text import model_text
 from console.components.parts import attempted, empty_state, part
 from console.components.reward_task import number_table, rewards_area, task_view, work
 from console.components.reward_try import dataset_refs, parts
-from console.components.text import literal, shown
+from console.components.text import literal
 from console.services.formats import count_text, number_text
 from console.services.reward_marks import marked_rewards
 from console.services.reward_work import stamp_of
@@ -79,10 +80,10 @@ def _result(data: Any) -> None:
     agreement_table(data["agreement"], key="pairs")
     if data["rows"]:
         st.markdown(f"**{count_text(len(data['rows']))} pairs whose rejected answer gets more**")
-    for row in data["rows"][:_SHOWN]:
+    for place, row in enumerate(data["rows"][:_SHOWN]):
         with st.container(border=True, gap="small"):
             for name in ("chosen", "rejected"):
                 side = row[name]
                 st.caption(literal(f"{name} by people · total {number_text(side['total'])}"))
-                st.text(shown(side["text"], most=600) or "(empty)")
+                model_text(side["text"], key=f"pair-{place}-{name}", limit=600)
                 parts(side["parts"])
