@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from console.services.kept_reads import KeptReads
 from mmrl.errors import MmrlError
 from mmrl.evaluation.finding import all_evaluations
 from mmrl.evaluation.majority import most_chosen
@@ -13,10 +14,16 @@ from mmrl.evaluation.reward_agreement import Judged, OrderAgreement, order_agree
 from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.marks import Answer, Choice, Mark
 from mmrl.jobs.records import local_path
+from mmrl.runs.decoding import read_groups
 from mmrl.runs.reader import RunReader
 from mmrl.runs.records import GroupRecord, ResponseRecord
 
 TOTAL = "total"
+
+
+_Scores = Mapping[tuple[str | None, str, int], Mapping[str, float | None]]
+"""Rewards by name, of the response that has a group's number (None in an evaluation), a prompt and a number in it."""
+_SCORES: KeptReads[_Scores] = KeptReads(32_000_000)
 
 
 @dataclass(frozen=True)
@@ -74,38 +81,50 @@ def marked_pairs(marks: Iterable[Mark]) -> list[MarkedPair]:
 
 
 class _Values:
-    """The rewards of answers, by name; files are read once."""
+    """The rewards of answers, by name. An evaluation, or a run's step with all of its groups, is read once."""
 
     def __init__(self, jobs: JobReads) -> None:
         self._jobs = jobs
         self._evaluations = {evaluation.id: evaluation for evaluation in all_evaluations()}
-        self._groups: dict[str, Mapping[str, GroupRecord]] = {}
+        self._found: dict[str, _Scores] = {}
 
-    def of(self, prompt_id: str, answer: Answer) -> dict[str, float | None]:
+    def of(self, prompt_id: str, answer: Answer) -> Mapping[str, float | None]:
         """Empty where the answer is gone, or was not scored."""
-        group = self._group(prompt_id, answer.source)
-        response = (
-            next((each for each in group.responses if each.sample_idx == answer.sample_idx), None) if group else None
-        )
-        return _rewards(response) if response is not None else {}
+        if answer.source in self._evaluations:
+            where, group_id = answer.source, None
+        else:
+            where, _, group_id = answer.source.rpartition("/")
+        if where not in self._found:
+            self._found[where] = self._read(where)
+        return self._found[where].get((group_id, prompt_id, answer.sample_idx), {})
 
-    def _group(self, prompt_id: str, source: str) -> GroupRecord | None:
-        if source not in self._groups:
-            try:
-                self._groups[source] = {group.prompt_id: group for group in self._read(source)}
-            except (MmrlError, OSError, ValueError, KeyError, TypeError):
-                self._groups[source] = {}
-        return self._groups[source].get(prompt_id)
+    def _read(self, where: str) -> _Scores:
+        """where: an evaluation's id, or JOB/SPLIT/STEP. Empty where that is nothing, or its files are gone or bad."""
+        try:
+            if where in self._evaluations:
+                evaluation = self._evaluations[where]
+                return _SCORES.get(str(evaluation.folder), lambda: _scores(evaluation.groups()), _num_bytes)
+            job_id, split, step = where.split("/")
+            folder = local_path(self._jobs.get(job_id).run_dir)
+            if folder is None:
+                return {}
+            path = RunReader(folder).sample_files()[split, int(step)]
+            key = (str(path), path.stat().st_mtime_ns)
+            return _SCORES.get(key, lambda: _scores(read_groups(path, with_tokens=False), by_group=True), _num_bytes)
+        except (MmrlError, OSError, ValueError, KeyError, TypeError):
+            return {}
 
-    def _read(self, source: str) -> Sequence[GroupRecord]:
-        if source in self._evaluations:
-            return self._evaluations[source].groups()
-        job_id, split, step, group_id = source.split("/")
-        folder = local_path(self._jobs.get(job_id).run_dir)
-        if folder is None:
-            return ()
-        groups = RunReader(folder).sample_groups(int(step), split, with_tokens=False)
-        return [group for group in groups if group.group_id == int(group_id)]
+
+def _scores(groups: Iterable[GroupRecord], *, by_group: bool = False) -> _Scores:
+    return {
+        (str(group.group_id) if by_group else None, group.prompt_id, response.sample_idx): _rewards(response)
+        for group in groups
+        for response in group.responses
+    }
+
+
+def _num_bytes(scores: _Scores) -> int:
+    return sum(500 + 100 * len(rewards) for rewards in scores.values())
 
 
 def _rewards(response: ResponseRecord) -> dict[str, float | None]:
