@@ -11,11 +11,12 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
+from console.services.kept_reads import KeptReads, groups_bytes
 from mmrl.errors import NotFoundError
 from mmrl.evaluation.comparison import side_by_side
 from mmrl.evaluation.records import Evaluation
@@ -29,6 +30,7 @@ from mmrl.types import Sample
 Way = Literal["pairs", "ranking"]
 MAX_RANKED = 6
 """Answers that stand beside each other to be ranked: as many as a person keeps in mind and a page can hold."""
+_GROUPS: KeptReads[Sequence[GroupRecord]] = KeptReads(128_000_000)
 
 
 @dataclass(frozen=True, order=True)
@@ -207,12 +209,14 @@ def _nearest_checkpoint(reader: RunReader, name: str, step: int) -> dict[str, Pa
     return {f"{name}@{nearest}": checkpoint_at(reader.run_dir, str(nearest)).model}
 
 
-@lru_cache(maxsize=16)
-def _groups(folder: str) -> tuple[GroupRecord, ...]:
+def _groups(folder: str) -> Sequence[GroupRecord]:
     """Of an evaluation: its folder is named after its content, so it never changes."""
+    return _GROUPS.get(folder, lambda: _read(Path(folder)), groups_bytes)
+
+
+def _read(folder: Path) -> Sequence[GroupRecord]:
     from mmrl.evaluation.records import read_evaluation
 
-    path = Path(folder)
-    if not path.is_dir():
+    if not folder.is_dir():
         raise NotFoundError(f"{folder} is gone, and with it the answers")
-    return tuple(read_evaluation(path).groups())
+    return read_evaluation(folder).groups()
