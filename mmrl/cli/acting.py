@@ -11,13 +11,16 @@ if TYPE_CHECKING:
 
 
 def token_user(database: Database) -> User | None:
-    """Whom MMRL_TOKEN speaks for; None where it is not set. Raises ForbiddenError for a token that is not valid."""
+    """Whom MMRL_TOKEN speaks for; None where it is not set. Raises ForbiddenError for a token that is not valid, and
+    for none: a secret that came out empty must not make an admin of whoever was to have it."""
     from mmrl.jobs.errors import ForbiddenError
     from mmrl.jobs.users import TOKEN_VARIABLE, Users
 
     text = os.environ.get(TOKEN_VARIABLE)
-    if not text:
+    if text is None:
         return None
+    if not text.strip():
+        raise ForbiddenError(f"{TOKEN_VARIABLE} is set and empty; give a token, or unset it to act as this account")
     try:
         return Users(database).authenticate(text)
     except ForbiddenError as error:

@@ -13,14 +13,19 @@ if TYPE_CHECKING:
 
 
 def rehearse(jobs: Jobs, new: NewJob, loaded: LoadedConfig, *, json: bool) -> None:
-    """Everything that submitting checks, then the preflight of the run. Raises as both do."""
+    """Everything that submitting checks, then the preflight of the run, which is left out where the config takes of
+    other jobs what is not there yet. Raises as both do."""
+    from mmrl.jobs.references import unready_references
+
     job, reason = jobs.rehearse(new)
-    report = _report(loaded, jobs)
+    unready = unready_references(new.config, jobs)
+    report = None if unready else _report(loaded, jobs)
     if json:
         needs = {"pool": job.pool, "cpus": job.cpus, "gpus": job.gpus, "backend": job.backend}
-        print_json({**_plain(loaded, report), "job": {"name": job.name, **needs, "pending": reason.message}})
+        told = {"name": job.name, **needs, "pending": reason.message}
+        print_json({**_plain(loaded, report), "unready": unready, "job": told})
         return
-    print("\n".join(_lines(loaded, report)))
+    print("\n".join([*unready, "preflight: left out for that"] if unready else _lines(loaded, report)))
     print(f"job: {job.cpus} cpus, {job.gpus} gpus in pool {job.pool}; it would wait: {reason.message}")
 
 

@@ -36,6 +36,28 @@ def resolve_references(config: Mapping[str, Any], jobs: JobReads) -> dict[str, A
     return resolved
 
 
+def unready_references(config: Mapping[str, Any], jobs: JobReads) -> list[str]:
+    """Why its references cannot be paths here and now: of each that waits for a job which has not ended, and of each
+    whose files would have to be fetched first. Nothing is fetched. Raises ConfigError as `resolve_references`."""
+    reasons: list[str] = []
+
+    def look(text: str) -> str:
+        found = descendants(jobs, _match(text)["job"])
+        done = [job for job in found if job.state is JobState.SUCCEEDED]
+        waits = [job for job in found if not job.is_terminal]
+        if done and is_address(done[-1].run_dir):
+            reasons.append(f"{text}: the run is in a store, and what is needed of it is fetched where the job starts")
+        elif not done and waits:
+            job = waits[-1]
+            reasons.append(
+                f"{text}: job {job.short_id} ({job.name}) is {job.state}; it is looked up when the job starts"
+            )
+        return text
+
+    _replaced(config, look)
+    return reasons
+
+
 def newest_success(jobs: JobReads, job_id: str) -> Job:
     """The job itself, or the newest of those that stem from it, that succeeded. Raises NotFoundError."""
     found = [job for job in descendants(jobs, job_id) if job.state is JobState.SUCCEEDED]
@@ -58,10 +80,15 @@ def descendants(jobs: JobReads, job_id: str) -> list[Job]:
     return sorted(found, key=lambda job: job.id)
 
 
-def _path_of(text: str, jobs: JobReads) -> str:
+def _match(text: str) -> re.Match[str]:
     match = _REFERENCE.fullmatch(text)
     if match is None:
         raise ConfigError(f"{text!r} names no result of a job; write job:ID/model, job:ID/model@best or job:ID/run_dir")
+    return match
+
+
+def _path_of(text: str, jobs: JobReads) -> str:
+    match = _match(text)
     run_dir = newest_success(jobs, match["job"]).run_dir
     if match["run_dir"] is None:
         return str(checkpoint_at(run_dir, match["step"] or "last").model)

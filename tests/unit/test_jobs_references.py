@@ -16,7 +16,7 @@ from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.pipelines import start_pipeline
 from mmrl.jobs.records import Job, NewJob
-from mmrl.jobs.references import resolve_references
+from mmrl.jobs.references import resolve_references, unready_references
 from mmrl.jobs.states import JobState
 
 PIPELINE = """\
@@ -151,3 +151,19 @@ def test_nothing_is_submitted_where_a_later_step_is_wrong(jobs: Jobs, tmp_path: 
     with pytest.raises(ConfigError, match="stepz"):
         start_pipeline(jobs, load_pipeline(path), pool="x")
     assert jobs.list() == []
+
+
+def test_references_that_are_not_paths_yet_are_told_and_nothing_is_fetched(jobs: Jobs, tmp_path: Path) -> None:
+    local = jobs.submit(NewJob({}, name="sft", kind="sft"))
+    stored = jobs.submit(NewJob({}, name="rm", kind="reward_model", run_dir="s3://nowhere.invalid/rm"))
+    ended(jobs, stored, JobState.SUCCEEDED)
+    config = {"model": {"path": f"job:{local.id}/model"}, "rewards": [f"job:{stored.id}/run_dir"]}
+    waiting, fetched = unready_references(config, jobs)
+    assert f"{local.short_id} (sft) is queued; it is looked up when the job starts" in waiting
+    assert "the run is in a store" in fetched
+    ended(jobs, local, JobState.SUCCEEDED)
+    assert unready_references(config, jobs) == [fetched]
+    ended(jobs, local, JobState.FAILED)
+    assert unready_references(config, jobs) == [fetched], "resolving tells of it"
+    with pytest.raises(ConfigError, match="names no result of a job"):
+        unready_references({"model": "job:x"}, jobs)

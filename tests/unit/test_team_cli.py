@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from config_files import write_config
 from job_rows import join
 
 from mmrl.cli.app import main
@@ -129,6 +130,10 @@ def test_commands_act_for_whom_the_token_speaks(mmrl: Run, config: Path, monkeyp
     monkeypatch.setenv("MMRL_TOKEN", f"{TOKEN_PREFIX}wrong")
     code, _, err = mmrl("job", "list")
     assert (code, "MMRL_TOKEN: this token is not valid" in err, "wrong" in err) == (2, True, False)
+    for empty in ("", " "):
+        monkeypatch.setenv("MMRL_TOKEN", empty)
+        code, _, err = mmrl("job", "cancel", others)
+        assert (code, "MMRL_TOKEN is set and empty" in err) == (2, True)
 
 
 def test_a_dry_run_checks_what_submit_would_and_leaves_nothing(mmrl: Run, config: Path) -> None:
@@ -144,6 +149,18 @@ def test_a_dry_run_checks_what_submit_would_and_leaves_nothing(mmrl: Run, config
     assert len(json.loads(mmrl("job", "list", "--json")[1])) == 1
     assert [pool["name"] for pool in json.loads(mmrl("pool", "list", "--json")[1])] == ["default"]
     assert "trains nothing" in mmrl("run", config, "--dry-run")[1]
+
+
+def test_a_dry_run_takes_what_submit_takes_of_a_job_that_has_not_ended(mmrl: Run, config: Path, tmp_path: Path) -> None:
+    earlier = mmrl("job", "submit", config)[1].strip()
+    later = (write_config(tmp_path, name="later.yaml"), f"model.path=job:{earlier}/model", "--after", earlier)
+    code, out, err = mmrl("job", "submit", *later, "--dry-run")
+    assert (code, err) == (0, "")
+    assert f"job:{earlier}/model: job" in out
+    assert "is queued; it is looked up when the job starts\npreflight: left out" in out
+    told = json.loads(mmrl("job", "submit", *later, "--dry-run", "--json")[1])
+    assert (told["preflight"], len(told["unready"])) == (None, 1)
+    assert mmrl("job", "submit", *later)[0] == 0
 
 
 @pytest.mark.parametrize(
