@@ -63,11 +63,13 @@ def _of_panel(panels: Sequence[PanelGroup]) -> ItemSource | None:
     if not panels:
         return None
     known = {group.hash: group for group in panels}
+    asked = words().get("ids", "").split(",")
+    of_asked = (group.hash for group in panels if any(evaluation.id in asked for evaluation in group.evaluations))
     panel = _select(
         "Panel",
         list(known),
         "panel",
-        default=panels[0].hash,
+        default=next(of_asked, panels[0].hash),
         names={each: group.name for each, group in known.items()},
         forget=("ids",),
     )

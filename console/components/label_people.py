@@ -10,7 +10,7 @@ import streamlit as st
 from console.components.label_item import item_view
 from console.components.text import literal
 from console.services.formats import age_text, count_text, number_text
-from console.services.label_items import Item
+from console.services.label_items import Candidate, Item
 from console.services.label_results import (
     FEW,
     AgreementReport,
@@ -97,7 +97,12 @@ def _standing_text(each: Standing) -> str:
     told += f"people divided {each.divided}"
     if each.low is None or each.high is None:
         return told
-    return f"{told}; won {_share(each.wins, each.losses)} (95 % between {each.low:.0%} and {each.high:.0%})"
+    interval = f"95 % between {each.low:.0%} and {each.high:.0%}, over {_prompts(each.num_prompts)}"
+    return f"{told}; won {_share(each.wins, each.losses)} ({interval})"
+
+
+def _prompts(num: int) -> str:
+    return "1 prompt" if num == 1 else f"{count_text(num)} prompts"
 
 
 def _share(wins: int, losses: int) -> str:
@@ -119,11 +124,19 @@ def _disagreements(
         )
         st.caption(f"{place + 1} of {len(found)}")
     shown = found[place]
-    item_view(shown.item, range(len(shown.item.candidates)), image, key="label-divided-item")
+    notes = [_maker_text(candidate) for candidate in shown.item.candidates]
+    item_view(shown.item, range(len(shown.item.candidates)), image, notes=notes, key="label-divided-item")
     for mark in shown.marks:
         told = f"{names.get(mark.user_id, mark.user_id)}: {_choice_text(mark)}"
         why = " · ".join(filter(None, [mark.reason, *mark.tags]))
         st.text(f"{told} ({inert(why)})" if why else told)
+
+
+def _maker_text(candidate: Candidate) -> str:
+    """Who made an answer and what it got, for those who have judged all."""
+    if candidate.reward is None:
+        return literal(candidate.by)
+    return literal(f"{candidate.by} · reward {number_text(candidate.reward, 3)}")
 
 
 def _choice_text(mark: Mark) -> str:

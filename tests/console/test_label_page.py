@@ -141,12 +141,16 @@ def test_an_admin_may_take_all_along_before_judging_and_is_told_what_that_costs(
     (mark,) = _marks(panel)
     with Database.open() as database:
         max_ = Users(database).add("Max", role="member")
-        Marks(database, max_).add(panel, mark.prompt_id, mark.answers, ranks=mark.ranks)
+        Marks(database, max_).add(panel, mark.prompt_id, mark.answers, ranks=mark.ranks[::-1])
     test.run()
     assert "judge no longer blind" in _texts(test)
     assert "2 rows" in _texts(test)
     assert _has_button(test, "Make the data set")
     assert "better" not in _texts(test), "the page itself shows no result yet"
+    _button(test, "left").click().run()
+    made_by = [each.value for each in test.caption if each.value.startswith(("Left · ", "Right · "))]
+    assert len(made_by) == 2, "of the divided pair it tells who made which answer"
+    assert all(" · reward " in each for each in made_by)
 
 
 def test_a_second_key_before_the_next_pair_is_drawn_leaves_the_mark_as_it_was_set(
