@@ -151,10 +151,10 @@ def test_hostile_text_does_nothing(start_console: Start, open_page: Open) -> Non
         ("runs", "/runs?pick={running}"),
         ("compare", "/runs?compare={succeeded},{running},{failed}"),
         ("run", "/run?id={succeeded}"),
-        ("run-log", "/run?id={failed}&tab=log"),
-        ("run-checkpoints", "/run?id={succeeded}&tab=checkpoints"),
-        ("run-history", "/run?id={failed}&tab=history"),
-        ("run-samples", "/run?id={succeeded}&tab=samples"),
+        pytest.param("run-log", "/run?id={failed}&tab=log", marks=pytest.mark.slow),
+        pytest.param("run-checkpoints", "/run?id={succeeded}&tab=checkpoints", marks=pytest.mark.slow),
+        pytest.param("run-history", "/run?id={failed}&tab=history", marks=pytest.mark.slow),
+        pytest.param("run-samples", "/run?id={succeeded}&tab=samples", marks=pytest.mark.slow),
     ],
 )
 def test_pages_are_accessible_and_photographed(
