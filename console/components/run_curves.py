@@ -19,7 +19,8 @@ from mmrl.jobs.records import Job
 OVERVIEW = "Overview"
 MAX_CHARTS = 12
 _HEADLINES = (
-    ("reward/mean",),
+    ("reward/mean", "rewards/margins"),
+    ("rewards/accuracies",),
     ("eval/accuracy", "eval/reward"),
     ("sft/loss", "preference/loss", "reward_model/loss"),
     ("actor/kl_reference", "actor/approx_kl"),
