@@ -43,9 +43,9 @@ def rescore() -> None:
             what, rewards_text(job), label="Rewards to score with, a list in YAML; it begins as the run's"
         )
         with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
-            split = st.selectbox("Split", list(steps), key="rescore-split", width=110)
+            split = _split(list(steps))
             kept = steps[split]
-            first, last = _range(kept)
+            first, last = _range(split, kept)
             if st.button("Score them anew", key="rescore-start", type="primary"):
                 with attempted():
                     work().start_rescore(text, job, split, first, last)
@@ -75,18 +75,38 @@ def _job() -> Job | None:
         format_func=lambda each: f"{runs[each].name} · {runs[each].state} · {runs[each].short_id}",
         key="rescore-run",
         placeholder="choose a run, the newest first",
-        on_change=lambda: change(run=st.session_state["rescore-run"]),
+        on_change=lambda: change(run=st.session_state["rescore-run"], split=None, steps=None),
     )
     chosen = st.session_state["rescore-run"]
     return runs[chosen] if chosen else None
 
 
-def _range(kept: Sequence[int]) -> tuple[int, int]:
+def _split(splits: Sequence[str]) -> str:
+    asked = words().get("split")
+    st.session_state["rescore-split"] = asked if asked in splits else splits[0]
+    st.selectbox(
+        "Split",
+        splits,
+        key="rescore-split",
+        width=110,
+        on_change=lambda: change(split=st.session_state["rescore-split"], steps=None),
+    )
+    return str(st.session_state["rescore-split"])
+
+
+def _range(split: str, kept: Sequence[int]) -> tuple[int, int]:
     if len(kept) == 1:
         st.caption(f"step {kept[0]}")
         return kept[0], kept[0]
+    asked = [int(each) for each in words().get("steps", "").split("-") if each.isdecimal()]
+    is_there = len(asked) == 2 and asked[0] <= asked[1] and set(asked) <= set(kept)
     first, last = st.select_slider(
-        "Steps", kept, value=(kept[max(0, len(kept) - 10)], kept[-1]), key="rescore-steps", width=260
+        "Steps",
+        kept,
+        value=(asked[0], asked[1]) if is_there else (kept[max(0, len(kept) - 10)], kept[-1]),
+        key=f"rescore-steps-{split}",
+        width=260,
+        on_change=lambda: change(steps="-".join(map(str, st.session_state[f"rescore-steps-{split}"]))),
     )
     return int(first), int(last)
 
@@ -98,7 +118,8 @@ def _result(job: Job, data: Any) -> None:
     _figures(data)
     if data["distribution"]:
         _histogram(data["distribution"])
-    number_table([_moved(each) for each in (data["total"], *data["parts"])], key="moved")
+    asked = {when: _asked(data["rows"], when) for when in ("before", "after")}
+    number_table([_moved(data["total"], {}), *(_moved(each, asked) for each in data["parts"])], key="moved")
     _groups(job, data["split"], data["moved_groups"])
     _rows(job, data["split"], data["rows"])
 
@@ -167,15 +188,27 @@ def _histogram(found: Mapping[str, Any]) -> None:
     st.vega_lite_chart(spec=spec, key="rescore-histogram", alt=alternative)
 
 
-def _moved(found: Mapping[str, Any]) -> dict[str, str]:
+def _asked(rows: Sequence[Mapping[str, Any]], when: str) -> set[str]:
+    """Names of the rewards that gave some response a part then, be it that they failed."""
+    return {part["name"] for row in rows for part in row[f"parts_{when}"]}
+
+
+def _moved(found: Mapping[str, Any], asked: Mapping[str, set[str]]) -> dict[str, str]:
+    """asked: the rewards before and after; empty for the total, which is always asked for."""
+    missing = {
+        when: "not asked"
+        if asked.get(when) and found["name"] not in asked[when]
+        else count_text(found[f"missing_{when}"])
+        for when in ("before", "after")
+    }
     return {
         "Value": literal(found["name"]),
         "Mean before": number_text(found["mean_before"]),
         "Mean after": number_text(found["mean_after"]),
         "Rose": count_text(found["up"]),
         "Fell": count_text(found["down"]),
-        "Missing before": count_text(found["missing_before"]),
-        "Missing after": count_text(found["missing_after"]),
+        "Missing before": missing["before"],
+        "Missing after": missing["after"],
     }
 
 
@@ -204,7 +237,10 @@ def _rows(job: Job, split: str, rows: Sequence[Mapping[str, Any]]) -> None:
     st.subheader(
         "Responses that moved most", help="First those whose advantage flips, each by how far its total moved."
     )
-    for place, row in enumerate(rows[:_SHOWN_ROWS]):
+    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        alike.setdefault((row["text"], row["total_before"], row["total_after"], row["flips"]), []).append(row)
+    for place, (row, *others) in enumerate(list(alike.values())[:_SHOWN_ROWS]):
         with st.container(border=True, gap="xsmall", key=f"moved-{place}"):
             with st.container(horizontal=True, vertical_alignment="center", gap="small"):
                 _link(job, split, row["step"], row["group_id"])
@@ -213,6 +249,8 @@ def _rows(job: Job, split: str, rows: Sequence[Mapping[str, Any]]) -> None:
                 if row["flips"]:
                     st.badge("advantage flips", color="orange")
             model_text(row["text"], key=f"moved-text-{place}", limit=1500)
+            if others:
+                st.caption(f"{count_text(len(others))} more with this very text moved alike.")
             for column, when in zip(st.columns(2), ("before", "after"), strict=True):
                 with column, st.container(gap=None):
                     st.caption(when)

@@ -88,12 +88,24 @@ def test_a_runs_responses_are_scored_anew_and_lead_to_the_page_of_each(fresh_hom
     assert not test.exception
     area = test.text_area(key=f"rewards-rescore-{run}")
     assert "type: exact" in area.value or "type: math" in area.value
-    area.set_value("- {type: format, pattern: '.*green.*'}\n- {type: exact, weight: -1}\n").run()
+    area.set_value("- {type: format, pattern: '.*green.*'}\n").run()
     test.button(key="rescore-start").click().run()
     _until_over(test, "stop-rescore")
     assert not test.exception
     assert "Rank correlation" in [metric.label for metric in test.metric]
     assert "Responses that moved most" in [each.value for each in test.subheader]
+    rows = test.table[0].value.set_index("Value")
+    assert rows.loc["exact", ["Missing before", "Missing after"]].tolist() == ["0", "not asked"]
+    assert rows.loc["format", ["Missing before", "Missing after"]].tolist() == ["0", "0"]
+    assert "more with this very text moved alike." in _texts(test)
+    test.select_slider(key="rescore-steps-train").set_range(20, 40).run()
+    assert test.query_params["steps"] == "20-40"
+    again = run_page("rewards", home, view="rescore", run=run, steps="20-40", split="eval")
+    assert not again.exception
+    assert again.selectbox(key="rescore-split").value == "eval"
+    other = run_page("rewards", home, view="rescore", run=run, steps="20-40")
+    assert tuple(other.select_slider(key="rescore-steps-train").value) == (20, 40)
+    assert not run_page("rewards", home, view="rescore", run=run, steps="x-9", split="gone").exception
 
 
 def test_code_of_ones_own_is_for_who_may_run_it(fresh_home: Homes, run_page: RunPage) -> None:
