@@ -6,14 +6,19 @@ from pathlib import Path
 
 from mmrl.config.dump import dump_yaml
 from mmrl.config.export import ExportConfig
+from mmrl.config.secrets import redact
+from mmrl.errors import ConfigError
 from mmrl.runs.checkpoint_refs import resolve_model
 from mmrl.runs.layout import new_run_dir
+from mmrl.runs.mirror import is_address, mirrored
 from mmrl.runs.ownership import AttemptClaim
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.stopping import StopRequest
 from mmrl.runs.writer import RunWriter
 from mmrl.trainer.ending import TrainResult, ending
 from mmrl.trainer.export import export_checkpoint
+
+_MIRROR_EVERY_S = 10.0
 
 
 def run_export(
@@ -23,13 +28,23 @@ def run_export(
     resume: str | Path = "auto",
     progress: ProgressReporter | None = None,
 ) -> TrainResult:
-    """Exports as `config` says; the event `export` of the run directory names the folder. Raises as `export_checkpoint`
-    does."""
-    folder = Path(run_dir) if run_dir is not None else new_run_dir(config.name)
+    """Exports as `config` says; the event `export` of the run directory names the folder.
+
+    run_dir: as `mmrl.trainer.train` takes it; a store takes records of a run and no models, so the folder of the model
+    must be named then. Raises ConfigError where it is not, and as `export_checkpoint` does.
+    """
+    where = run_dir if run_dir is not None else new_run_dir(config.name)
+    if is_address(where) and config.export.out is None:
+        raise ConfigError(f"export.out: the run directory is {redact(str(where))}; name a folder for the model itself")
+    progress = progress or make_progress()
+    with mirrored(where, every_s=_MIRROR_EVERY_S, say=progress.message) as folder:
+        return _run(config, folder, resume, progress)
+
+
+def _run(config: ExportConfig, folder: Path, resume: str | Path, progress: ProgressReporter) -> TrainResult:
     claim = AttemptClaim.from_environment()
     ref = resolve_model(config.model.path)
     writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=str(resume) != "never", claim=claim)
-    progress = progress or make_progress()
     out = Path(config.export.out) if config.export.out is not None else writer.run_dir / "model"
     with ending(writer, progress, stop=StopRequest(writer.attempt_dir)):
         writer.begin(0, total_steps=0)

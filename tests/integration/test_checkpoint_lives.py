@@ -15,8 +15,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from mmrl.cli.app import main
 from mmrl.config import RunConfig
+from mmrl.config.export import ExportConfig
 from mmrl.data.digits import digit_texts
-from mmrl.errors import ConflictError, ModelError, NotFoundError
+from mmrl.errors import ConfigError, ConflictError, ModelError, NotFoundError
 from mmrl.evaluation.comparison import compare_evaluations
 from mmrl.evaluation.finding import comparable
 from mmrl.models.tiny import build_tiny_qwen2_5_vl
@@ -26,6 +27,7 @@ from mmrl.runs.reader import RunReader
 from mmrl.trainer import train
 from mmrl.trainer.evaluation_run import run_evaluate
 from mmrl.trainer.export import export_checkpoint
+from mmrl.trainer.export_run import run_export
 from mmrl.trainer.lineage import lineage_of
 
 
@@ -165,6 +167,17 @@ def test_c08_an_export_is_loaded_again_by_transformers_and_answers_as_the_checkp
     assert resolve_model(str(out)).model == out.resolve()
     with pytest.raises(ConflictError, match="exists and is not empty"):
         export_checkpoint(resolve_model("lives@4"), out)
+
+
+def test_an_export_whose_run_directory_is_in_a_store_is_recorded_there(finished: Path, tmp_path: Path) -> None:
+    plain = {"name": "out", "model": {"path": "lives@4"}, "export": {"compare_answers": False}}
+    address = f"file://{tmp_path}/store/out"
+    with pytest.raises(ConfigError, match=r"export\.out: the run directory is file://"):
+        run_export(ExportConfig.model_validate(plain), run_dir=address, progress=make_progress("quiet"))
+    plain["export"] = {"compare_answers": False, "out": str(tmp_path / "model")}
+    run_export(ExportConfig.model_validate(plain), run_dir=address, progress=make_progress("quiet"))
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+    assert (tmp_path / "store" / "out" / "config.yaml").is_file()
 
 
 def test_c08_weights_of_another_library_version_are_refused(finished: Path, tmp_path: Path) -> None:
