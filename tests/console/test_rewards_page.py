@@ -137,7 +137,7 @@ def test_code_of_ones_own_is_for_who_may_run_it(fresh_home: Homes, run_page: Run
 
 
 def test_rewards_stand_beside_peoples_marks(fresh_home: Homes, run_page: RunPage) -> None:
-    """Of step 60, group 1: the first response has 1.2 and the others 0.2. Three pairs of one prompt are as sure as one."""
+    """Of step 60, group 1: the first response has 1.2 and the others 0.2. They tell as much as one prompt does."""
     home = fresh_home("small")
     run = home.jobs["running"]
     source = f"{run}/train/60/1"
