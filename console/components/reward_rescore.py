@@ -11,12 +11,14 @@ import streamlit as st
 
 from console import context
 from console.components.address import change, words
+from console.components.export_button import export_button
 from console.components.long_text import model_text
 from console.components.parts import attempted, empty_state, part
 from console.components.reward_task import number_table, rewards_area, set_rewards, task_view, work
 from console.components.reward_try import parts
 from console.components.text import literal
 from console.services.formats import count_text, number_text
+from console.services.rescore_export import export_rescore
 from console.services.responses import Responses
 from console.services.reward_work import rewards_text, stamp_of
 from console.theme import CHART_COLOURS
@@ -114,7 +116,9 @@ def _range(split: str, kept: Sequence[int]) -> tuple[int, int]:
 def _result(job: Job, data: Any) -> None:
     skipped = f"; {count_text(data['skipped_groups'])} without their text left out" if data["skipped_groups"] else ""
     where = f"{count_text(data['groups'])} groups of {count_text(len(data['steps']))} steps"
-    st.caption(f"{count_text(data['responses'])} responses in {where}{skipped}")
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.caption(f"{count_text(data['responses'])} responses in {where}{skipped}", width="content")
+        export_button(export_rescore(job, data), key="rescore-export")
     _figures(data)
     if data["distribution"]:
         _histogram(data["distribution"])
@@ -177,7 +181,7 @@ def _histogram(found: Mapping[str, Any]) -> None:
             ),
             tooltip=["when:N", "range:N", "responses:Q"],
         )
-        .properties(height=220)
+        .properties(height=300)
     )
     told = {when: ", ".join(map(str, found[when])) for when in ("before", "after")}
     spec = {name: value for name, value in chart.to_dict().items() if name != "config"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -98,6 +99,17 @@ def test_a_runs_responses_are_scored_anew_and_lead_to_the_page_of_each(fresh_hom
     assert rows.loc["exact", ["Missing before", "Missing after"]].tolist() == ["0", "not asked"]
     assert rows.loc["format", ["Missing before", "Missing after"]].tolist() == ["0", "0"]
     assert "more with this very text moved alike." in _texts(test)
+    test.button_group(key="rescore-export-kind").set_value("jsonl").run()
+    test.button(key="rescore-export-make").click().run()
+    made = [json.loads(line) for line in test.session_state["export-made"][1].data.splitlines()]
+    first = made[0]
+    assert (first["split"], first["exact before"], first["format after"], first["total after"]) == (
+        "train",
+        1.0,
+        0.0,
+        0.0,
+    )
+    assert first["response"].startswith("The shape is")
     test.select_slider(key="rescore-steps-train").set_range(20, 40).run()
     assert test.query_params["steps"] == "20-40"
     again = run_page("rewards", home, view="rescore", run=run, steps="20-40", split="eval")
