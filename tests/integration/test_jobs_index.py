@@ -199,6 +199,7 @@ def test_a_token_is_stored_as_a_hash_and_speaks_for_its_user_until_it_is_revoked
 
 def test_a_token_ends_with_its_time_or_its_user(job_database: Database) -> None:
     users = Users(job_database)
+    users.add("boss", role="admin")
     ann = users.add("ann", role="admin")
     old, _ = users.create_token(ann.id, "old", scopes=["read"], expires_at=datetime.now(UTC) - timedelta(seconds=1))
     good, _ = users.create_token(ann.id, "good", scopes=["read"], expires_at=datetime.now(UTC) + timedelta(hours=1))
