@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from homes import NASTY, Home
+from homes import Home
 from looking import settle
 from PIL import Image
 from playwright.sync_api import Page, expect
@@ -22,7 +22,7 @@ _SERVER_MS = 300_000
 
 
 def _chat(home: Home) -> str:
-    """A question with an image, answered by two checkpoints; one of the answers tries to be more than text."""
+    """A question with an image, answered by two checkpoints."""
     with home.active(), Database.open() as database:
         conversations = Conversations(Users(database).local(), database.settings)
         run = home.jobs["succeeded"]
@@ -30,8 +30,8 @@ def _chat(home: Home) -> str:
         image = ImageStore().add(Image.new("RGB", (112, 84), (40, 160, 60)))
         conversations.ask(chat.id, "Which colour is the shape?", (image,), Sampling(seed=1))
         replies = (
-            Reply(f"I think it is red. {NASTY}", "done", "stop", 21, 0.8),
-            Reply("green", "done", "stop", 2, 0.3),
+            Reply("I think it is red.\n\nThe answer is \\boxed{red}", "done", "stop", 21, 0.8),
+            Reply("The shape is filled with one colour.\n\nThe answer is \\boxed{green}", "done", "stop", 14, 0.5),
         )
         for column, reply in enumerate(replies):
             update(conversations.root, chat.id, lambda now, c=column, r=reply: with_reply(now, 0, c, r))  # type: ignore[misc]
