@@ -70,7 +70,7 @@ def _read_a_group(page: Page, run: Job) -> None:
     page.goto(f"/responses?run={run.id}&step=1&tokens=logprob")
     settle(page)
     expect(page.get_by_text("exact").first).to_be_visible()
-    expect(page.locator("[data-testid=stHtml] span[title^='-']").first).to_be_visible()
+    expect(page.locator("[data-testid=stHtml] span[title^='−']").first).to_be_visible()
 
 
 def _find_odd_ones(page: Page, run: Job) -> None:
