@@ -62,6 +62,8 @@ def test_from_a_finished_run_over_marks_of_two_people_to_a_run_that_learned_from
     dpo = _train_on_them(ann, home)
     _rises(ann, home, dpo)
     _is_no_worse(ann, home, dpo, after)
+    _chat_with_both(ann, run, best=after.model.step)
+    shoot(ann, "playground-answered")
 
 
 def _read_a_group(page: Page, run: Job) -> None:
@@ -219,6 +221,28 @@ def _is_no_worse(page: Page, home: Home, dpo: str, base: Evaluation) -> None:
         (made,) = (each for each in all_evaluations() if each.model.run and dpo[-8:] in each.model.run)
     assert made.panel_hash == base.panel_hash
     assert _accuracy(made) >= _accuracy(base) - 0.03
+
+
+def _chat_with_both(page: Page, run: Job, *, best: int) -> None:
+    """Step 0 and the best checkpoint, each served by real vLLM, answer one question side by side; then both stop."""
+    page.goto(f"/playground?run={run.id}&steps=0,{best}&max_tokens=7&temperature=0.5&seed=3")
+    _button(page, "start-all").click()
+    question = page.get_by_placeholder("Ask all 2 checkpoints")
+    expect(question).to_be_enabled(timeout=JOB_MS)
+    settle(page)
+    question.fill("Which digit is this? Answer in \\boxed{}.")
+    question.press("Enter")
+    answered = re.compile(r"(ended by itself|cut at the limit) · \d+ tokens")
+    for place in (0, 1):
+        expect(_key(page, f"reply-0-{place}")).to_contain_text(answered, timeout=JOB_MS)
+    page.reload()
+    for place in (0, 1):
+        expect(_key(page, f"reply-0-{place}")).to_contain_text(answered)
+    settle(page)
+    for place in (0, 1):
+        _button(page, f"stop-{place}").click()
+        expect(_button(page, f"start-{place}")).to_be_visible(timeout=JOB_MS)
+        settle(page)
 
 
 def _key(page: Page, name: str) -> Locator:
