@@ -93,7 +93,6 @@ REFUSED: dict[tuple[str, ...], str] = {
     ("estimator: gdpo", "kl: k1 in the reward"): "has no total to take a penalty from",
     ("estimator: gdpo", "kl: k1 steered"): "has no total to take a penalty from",
     ("estimator: gdpo", "kl: k3 in the reward"): "has no total to take a penalty from",
-    ("estimator: dapo", "groups: truncated masked"): "would be punished and learn nothing of it",
     ("loss: of sppo", "tokens: of high entropy"): "the target of a whole response",
     **{
         ("loss: of sppo", f"correction: {name}"): "the target of a whole response"
