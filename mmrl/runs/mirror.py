@@ -27,6 +27,9 @@ from mmrl.runs.mirror_store import Store
 
 Say = Callable[[str], None]
 
+MIRROR_EVERY_S = 10.0
+"""For runs whose config does not say."""
+
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
 _GROWING = re.compile(r"attempt-\d+/(.*/)?[^/]+\.(jsonl|log|out|err)")

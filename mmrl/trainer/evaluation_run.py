@@ -13,6 +13,7 @@ from mmrl.evaluation.finding import find_evaluations
 from mmrl.evaluation.records import Evaluation
 from mmrl.runs.checkpoint_refs import ModelRef, resolve_model
 from mmrl.runs.layout import new_run_dir
+from mmrl.runs.mirror import MIRROR_EVERY_S, mirrored
 from mmrl.runs.ownership import AttemptClaim
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.stopping import StopRequest
@@ -38,11 +39,16 @@ def run_evaluate(
     The metrics of the run are those of the evaluation (`accuracy`, `pass@4` …), and `against/difference`,
     `against/p_value` where it is compared. Raises NotFoundError, DataError, ModelError as evaluating does.
     """
-    folder = Path(run_dir) if run_dir is not None else new_run_dir(config.name)
+    progress = progress or make_progress()
+    where = run_dir if run_dir is not None else new_run_dir(config.name)
+    with mirrored(where, every_s=MIRROR_EVERY_S, say=progress.message) as folder:
+        return _run(config, folder, resume, progress)
+
+
+def _run(config: EvaluateConfig, folder: Path, resume: str | Path, progress: ProgressReporter) -> TrainResult:
     claim = AttemptClaim.from_environment()
     ref = model_of(config.model.path)
     writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=str(resume) != "never", claim=claim)
-    progress = progress or make_progress()
     recorder = Recorder(writer, progress=progress, store=ImageStore())
     trackers = Trackers.start(config.track, run_dir=writer.run_dir, config=config, warn=recorder.warn)
     recorder.trackers = trackers

@@ -10,15 +10,13 @@ from mmrl.config.secrets import redact
 from mmrl.errors import ConfigError
 from mmrl.runs.checkpoint_refs import resolve_model
 from mmrl.runs.layout import new_run_dir
-from mmrl.runs.mirror import is_address, mirrored
+from mmrl.runs.mirror import MIRROR_EVERY_S, is_address, mirrored
 from mmrl.runs.ownership import AttemptClaim
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.stopping import StopRequest
 from mmrl.runs.writer import RunWriter
 from mmrl.trainer.ending import TrainResult, ending
 from mmrl.trainer.export import export_checkpoint
-
-_MIRROR_EVERY_S = 10.0
 
 
 def run_export(
@@ -37,7 +35,7 @@ def run_export(
     if is_address(where) and config.export.out is None:
         raise ConfigError(f"export.out: the run directory is {redact(str(where))}; name a folder for the model itself")
     progress = progress or make_progress()
-    with mirrored(where, every_s=_MIRROR_EVERY_S, say=progress.message) as folder:
+    with mirrored(where, every_s=MIRROR_EVERY_S, say=progress.message) as folder:
         return _run(config, folder, resume, progress)
 
 

@@ -16,6 +16,7 @@ from mmrl.data.registry import register
 from mmrl.data.serialise import messages_to_json
 from mmrl.errors import DataError
 from mmrl.runs.layout import new_run_dir
+from mmrl.runs.mirror import MIRROR_EVERY_S, mirrored
 from mmrl.runs.ownership import AttemptClaim
 from mmrl.runs.progress import ProgressReporter, make_progress
 from mmrl.runs.stopping import StopRequest
@@ -39,11 +40,16 @@ def run_mark(
     run_dir: as `mmrl.trainer.train` takes it; a later attempt begins anew.
     Raises DataError where no prompt has responses of different worth.
     """
-    folder = Path(run_dir) if run_dir is not None else new_run_dir(config.name)
+    progress = progress or make_progress()
+    where = run_dir if run_dir is not None else new_run_dir(config.name)
+    with mirrored(where, every_s=MIRROR_EVERY_S, say=progress.message) as folder:
+        return _run(config, folder, resume, progress)
+
+
+def _run(config: MarkConfig, folder: Path, resume: str | Path, progress: ProgressReporter) -> TrainResult:
     claim = AttemptClaim.from_environment()
     ref = model_of(config.model.path)
     writer = RunWriter.create(folder, config_yaml=dump_yaml(config), resume=str(resume) != "never", claim=claim)
-    progress = progress or make_progress()
     recorder = Recorder(writer, progress=progress, store=ImageStore())
     with ending(writer, progress, stop=StopRequest(writer.attempt_dir)):
         writer.begin(STEP, total_steps=STEP)

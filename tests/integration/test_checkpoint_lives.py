@@ -15,6 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from mmrl.cli.app import main
 from mmrl.config import RunConfig
+from mmrl.config.evaluate import EvaluateConfig
 from mmrl.config.export import ExportConfig
 from mmrl.data.digits import digit_texts
 from mmrl.errors import ConfigError, ConflictError, ModelError, NotFoundError
@@ -113,8 +114,6 @@ eval: {{panel: twelve, against: lives@2}}
 
 
 def test_sampled_evaluation_has_pass_at_k_and_a_greedy_answer_beside(finished: Path, digits_home: Path) -> None:
-    from mmrl.config.evaluate import EvaluateConfig
-
     config = EvaluateConfig.model_validate(
         {
             "name": "sampled",
@@ -178,6 +177,20 @@ def test_an_export_whose_run_directory_is_in_a_store_is_recorded_there(finished:
     run_export(ExportConfig.model_validate(plain), run_dir=address, progress=make_progress("quiet"))
     assert (tmp_path / "model" / "model.safetensors").is_file()
     assert (tmp_path / "store" / "out" / "config.yaml").is_file()
+
+
+def test_an_evaluation_whose_run_directory_is_in_a_store_is_recorded_there(finished: Path, tmp_path: Path) -> None:
+    plain = {
+        "name": "asked",
+        "model": {"path": "lives@4"},
+        "data": {"eval": "digits-which@validation"},
+        "reward": [{"type": "exact"}],
+        "eval": {"max_samples": 2},
+    }
+    address = f"file://{tmp_path}/store/asked"
+    result = run_evaluate(EvaluateConfig.model_validate(plain), run_dir=address, progress=make_progress("quiet"))
+    assert "file:" not in str(result.run_dir)
+    assert list((tmp_path / "store" / "asked").glob("attempt-1/metrics*"))
 
 
 def test_c08_weights_of_another_library_version_are_refused(finished: Path, tmp_path: Path) -> None:
