@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
 
-from mmrl.config.secrets import redact_under
+from mmrl.config.secrets import is_secret_key, redact_under
 
+_VARIABLE = re.compile(r"\$\{?(\w+)")
 _UNSET_VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -43,7 +44,19 @@ def find_path(text: str, folders: Iterable[Path]) -> str:
     return text
 
 
+def _check_tells_no_secret(text: str) -> None:
+    """A path is shown in logs, errors and stored configs, and so would be what a variable in it holds."""
+    for name in _VARIABLE.findall(text):
+        value = os.environ.get(name, "")
+        if is_secret_key(name) or redact_under(name, value) != value:
+            raise ValueError(
+                f"the environment variable {name} in {text!r} holds a secret, and a path is shown to others; write the "
+                "path out, or use a variable that may be read"
+            )
+
+
 def _resolve_path(text: str, info: ValidationInfo) -> str:
+    _check_tells_no_secret(text)
     expanded = expand_path(text)
     unset = _UNSET_VARIABLE.search(expanded)
     if unset:

@@ -117,3 +117,17 @@ def test_secrets_are_known_by_their_form_too() -> None:
 def test_nothing_but_secrets_is_changed() -> None:
     data = {"a": [1, 2.5, None, True, {"token": None, "password": ""}], "b": ("x",)}
     assert redact(data) == data
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MY_TOKEN", "abc"), ("MMRL_DATABASE_URL", "postgresql://ann:pw-12345@host/mmrl")]
+)
+@pytest.mark.parametrize("form", ["${%s}/data", "/data/$%s"])
+def test_a_path_tells_no_secret_of_the_environment(
+    name: str, value: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A path is shown in errors and stored in configs."""
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=f"the environment variable {name} in .* holds a secret") as caught:
+        load_config(write_config(tmp_path), [f"model.path={form % name}"])
+    assert value not in str(caught.value)
