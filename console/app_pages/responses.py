@@ -9,7 +9,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from console import context
-from console.components.address import change, words
+from console.components.address import change, show_value, words
 from console.components.changes import changed
 from console.components.export_button import export_button
 from console.components.group_gallery import gallery
@@ -18,6 +18,7 @@ from console.components.over_steps import over_steps
 from console.components.parts import empty_state, part
 from console.components.prompt_side import prompt_side
 from console.components.response_cards import absent, legend, response_card
+from console.components.reward_reading import how_to_read
 from console.components.sample_filter import clear_filter, show_filter, take
 from console.components.text import job_link, literal
 from console.services.formats import count_text, number_text
@@ -79,14 +80,14 @@ def _where(steps: dict[str, list[int]]) -> tuple[str, int]:
     """Split and step, from the address or the last of the first; both may be changed."""
     given = words()
     splits = list(steps)
-    st.session_state["responses-split"] = given["split"] if given.get("split") in splits else splits[0]
+    show_value("responses-split", given["split"] if given.get("split") in splits else splits[0])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         if len(splits) > 1:
             st.segmented_control("Split", splits, key="responses-split", required=True, on_change=take("split"))
         split = st.session_state["responses-split"]
         kept = steps[split]
         wanted = given.get("step", "")
-        st.session_state["responses-step"] = int(wanted) if wanted.isdecimal() and int(wanted) in kept else kept[-1]
+        show_value("responses-step", int(wanted) if wanted.isdecimal() and int(wanted) in kept else kept[-1])
         if len(kept) > 1:
             st.select_slider("Step", kept, key="responses-step", on_change=take("step"))
         else:
@@ -102,7 +103,7 @@ def _filtered(responses: Responses, split: str, step: int) -> tuple[StepGroups, 
 
 
 def _view() -> str:
-    st.session_state["responses-view"] = words()["view"] if words().get("view") in _VIEWS else "group"
+    show_value("responses-view", words()["view"] if words().get("view") in _VIEWS else "group")
     st.segmented_control(
         "View",
         list(_VIEWS),
@@ -147,7 +148,7 @@ def _head(found: StepGroups) -> None:
 def _turner(found: StepGroups, place: int) -> None:
     labels = {group.group_id: _label(group) for group in found.groups}
     ids = list(labels)
-    st.session_state["responses-group"] = ids[place]
+    show_value("responses-group", ids[place])
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
         _turn("Earlier", ids[place - 1] if place else None)
         st.selectbox("Group", ids, format_func=labels.__getitem__, key="responses-group", on_change=take("group"))
@@ -181,9 +182,11 @@ def _inspect(job: Job, responses: Responses, group: GroupRecord) -> None:
     with left:
         _prompt(job, responses, group)
     with right:
+        rewards = rewards_of(job)
+        shaping = rewards.shaping
+        how_to_read(rewards)
         quantity = _quantity(group)
         st.caption(literal(f"The group's rewards: {spread_of(group)}."))
-        shaping = rewards_of(job).shaping
         for place, response in enumerate(group.by_reward, start=1):
             response_card(response, group, place=place, job=job, quantity=quantity, shaping=shaping)
         if group.greedy is not None:
@@ -193,7 +196,7 @@ def _inspect(job: Job, responses: Responses, group: GroupRecord) -> None:
 def _quantity(group: GroupRecord) -> str | None:
     """What tokens are shaded by, of what the run computed for this group."""
     kept = list(dict.fromkeys(name for response in group.responses for name in quantities_of(response)))
-    st.session_state["responses-tokens"] = words()["tokens"] if words().get("tokens") in kept else _PLAIN
+    show_value("responses-tokens", words()["tokens"] if words().get("tokens") in kept else _PLAIN)
     st.segmented_control(
         "Shade tokens by",
         [_PLAIN, *kept],

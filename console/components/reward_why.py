@@ -48,7 +48,7 @@ def _value(part: RewardPart) -> str:
     if part.value is None:
         return "<b>failed</b>"
     normalised = "" if part.scaled is None else f" → {signed(part.scaled)}"
-    return f"{html.escape(signed(part.value))}{html.escape(normalised)} × {number_text(part.weight, 3)}"
+    return f"{html.escape(signed(part.value))}{html.escape(normalised)} × {html.escape(signed(part.weight))}"
 
 
 def _reasons(part: RewardPart) -> list[str]:

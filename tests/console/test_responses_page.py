@@ -100,6 +100,8 @@ def test_a_gallery_leads_to_a_group_and_a_prompt_is_followed_over_all_steps(
 def test_why_a_response_got_its_reward_stands_beside_it(shared_home: Homes, run_page: RunPage) -> None:
     home = shared_home("small")
     shown = _texts(run_page("responses", home, run=home.jobs["running"], step="30", group="1")).replace("\\", "")
+    assert "**exact** × 1: 1 if the extracted answer equals the reference as text, else 0." in shown
+    assert "The **advantage** (algorithm grpo) tells how a response stands to the others of its group" in shown
     assert "Reward: **1 × 1 + 1 × 0.2000 = 1.200**" in shown
     assert "Advantage: **1.200 − 0.4500 = +0.7500** Reward less the group's mean." in shown
     assert "The group's rewards: mean 0.4500, standard deviation 0.5000, of 4 rewards." in shown

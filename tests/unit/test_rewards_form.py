@@ -34,6 +34,11 @@ def test_the_default_format_asks_for_a_box(response: str, value: float) -> None:
     assert FormatReward(FormatRewardConfig()).score(item(response)).value == value
 
 
+def test_a_pattern_is_told_as_it_stands_in_the_config() -> None:
+    reward = FormatReward(FormatRewardConfig(pattern=r"\\boxed\{\d\}"))
+    assert reward.score(item("7")).explanation == r"does not match the pattern \\boxed\{\d\}"
+
+
 @pytest.mark.parametrize(
     ("response", "value"),
     [

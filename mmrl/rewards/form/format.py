@@ -25,4 +25,4 @@ class FormatReward(Reward):
             ) from None
         if matched:
             return Score(1.0, None, "matches the pattern")
-        return Score(0.0, None, f"does not match the pattern {self._pattern.pattern!r}")
+        return Score(0.0, None, f"does not match the pattern {self._pattern.pattern}")
