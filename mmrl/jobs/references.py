@@ -36,6 +36,13 @@ def resolve_references(config: Mapping[str, Any], jobs: JobReads) -> dict[str, A
     return resolved
 
 
+def has_references(config: Mapping[str, Any]) -> bool:
+    """Whether anything in it is looked up when the job starts."""
+    found: list[str] = []
+    _replaced(config, lambda text: found.append(text) or text)  # type: ignore[func-returns-value]
+    return bool(found)
+
+
 def unready_references(config: Mapping[str, Any], jobs: JobReads) -> list[str]:
     """Why its references cannot be paths here and now: of each that waits for a job which has not ended, and of each
     whose files would have to be fetched first. Nothing is fetched. Raises ConfigError as `resolve_references`."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,12 +44,16 @@ class Store:
         self.sizes[name] = path.stat().st_size
 
     def fetch(self, name: str, path: Path) -> None:
-        """To `path`, which is whole under its name or not there."""
+        """To `path`, which is whole under its name or not there. Several may fetch the same file at once, also one that
+        hung for long and that nobody waits for any more: each writes a file of its own."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.fetched.tmp")
-        with _answering():
-            self._fs.get_file(self._path(name), str(partial))
-        partial.replace(path)
+        partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.fetched.tmp")
+        try:
+            with _answering():
+                self._fs.get_file(self._path(name), str(partial))
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
     def remove(self, name: str) -> None:
         with _answering():

@@ -88,11 +88,12 @@ def bring_logs(run_dir: str, attempt: int) -> None:
     """What an attempt that has ended left in its logs here and not in its store, to the last byte: its last words come
     after its own mirror's end, and a killed one brought nothing for a while. Raises OSError where the store does not
     answer."""
-    if not is_address(run_dir):
+    here = local_logs(local_folder(run_dir), attempt) if is_address(run_dir) else []
+    if not here:
         return
     store = Store(_logs_address(run_dir, attempt))
     there = store.grown()
-    for file in local_logs(local_folder(run_dir), attempt):
+    for file in here:
         with file.source.open("rb") as content:
             place = content.seek(there.get(file.name, 0))
             while data := content.read(_PIECE_BYTES):

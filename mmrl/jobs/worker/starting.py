@@ -5,24 +5,101 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from mmrl.errors import MmrlError, RunFailedError
-from mmrl.jobs.errors import DatabaseUnavailableError
+from mmrl.jobs.errors import DatabaseUnavailableError, LeaseLostError
 from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.leases import Leases
 from mmrl.jobs.records import Lease
-from mmrl.jobs.references import resolve_references
+from mmrl.jobs.references import has_references, resolve_references
 from mmrl.jobs.retry import Failure
+from mmrl.jobs.worker.aside import Aside
 from mmrl.jobs.worker.gpus import GpuProbe
 from mmrl.jobs.worker.indexer import Indexer
-from mmrl.jobs.worker.launcher import Ended, Handle, Launch, Launcher, LaunchFault, Unreachable
+from mmrl.jobs.worker.launcher import Ended, Launch, Launcher, LaunchFault, Unreachable
 from mmrl.jobs.worker.options import WorkerOptions
 from mmrl.jobs.worker.outcome import Outcome
 from mmrl.jobs.worker.run_folder import RunFolder
-from mmrl.jobs.worker.supervised import Supervised
+from mmrl.jobs.worker.supervised import Started, Supervised
 from mmrl.runs.ownership import AttemptClaim
 
 _THREADS = "OMP_NUM_THREADS"
+
+
+class Start:
+    """The way from a lease to a started attempt. What the config takes of earlier jobs is looked up first, and fetched
+    where it is in a store; that may take hours or hang, so it goes on aside."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        launcher: Launcher,
+        leases: Leases,
+        options: WorkerOptions,
+        say: Callable[[str], None],
+        wake: Callable[[], None],
+    ) -> None:
+        self._folder = folder
+        self._launcher = launcher
+        self._leases = leases
+        self._options = options
+        self._say = say
+        self._wake = wake
+        self._inputs: Aside[dict[str, Any]] | None = None
+
+    def __call__(self, lease: Lease) -> Started | None:
+        """None while its inputs are not here. What stands in its way is how the attempt ended, before it began.
+
+        Raises LeaseLostError where the job is another's by now, DatabaseUnavailableError where that cannot be told.
+        """
+        try:
+            return self._try(lease)
+        except (LeaseLostError, DatabaseUnavailableError):
+            raise
+        except LaunchFault as fault:
+            failure = Failure("launch", str(fault), retryable=fault.is_infrastructure)
+        except Unreachable as error:
+            failure = Failure("launch", str(error))
+        except RunFailedError as error:
+            failure = Failure("storage", str(error))
+        except MmrlError as error:
+            failure = Failure("config", str(error))
+        except Exception as error:  # a job that nobody can start may not take its workers with it
+            self._say(f"{lease.job.name}: {traceback.format_exc()}")
+            failure = Failure("launch", f"{type(error).__name__}: {error}")
+        return Started(None, Ended(None, failure.message), Outcome(False, False, None, failure))
+
+    def _try(self, lease: Lease) -> Started | None:
+        folder = self._folder
+        if folder.is_begun_by(lease.job_id):
+            handle = self._launcher.look(lease.job_id, lease.attempt, folder)
+            return Started(handle, Ended(folder.exit_code(), "it had begun before") if handle is None else None)
+        config = self._resolved(lease)
+        if config is None:
+            return None
+        folder.prepare(lease, config)
+        handle = self._launcher.start(_launch(lease, folder, self._options))
+        self._say(f"{lease.job.name}: attempt {lease.attempt} started, output in {folder.logs_dir}")
+        return Started(handle)
+
+    def _resolved(self, lease: Lease) -> Mapping[str, Any] | None:
+        """The config with what its references name; None while that is on its way."""
+        config = lease.job.config
+        if not has_references(config):
+            return config
+        if self._inputs is None:
+            reads = JobReads(self._leases.database)
+            self._inputs = Aside(lambda: resolve_references(config, reads), name="mmrl-inputs", wake=self._wake)
+        if not self._inputs.is_done:
+            return None
+        self._leases.launched(lease)  # the job may have become another's meanwhile
+        try:
+            return self._inputs.result()
+        except DatabaseUnavailableError:
+            self._inputs = None
+            raise
 
 
 def start_job(
@@ -33,43 +110,13 @@ def start_job(
     gpus: GpuProbe,
     options: WorkerOptions,
     say: Callable[[str], None],
+    wake: Callable[[], None],
 ) -> Supervised:
-    """The attempt that the lease is for, started. What stands in its way is how it ended, before it began."""
+    """The attempt that the lease is for; its first steps start it. wake: is called when one of them may go on."""
     folder = RunFolder.of_job(lease.job)
     launcher = launchers[lease.job.backend]
-    handle: Handle | None = None
-    failure: Failure | None = None
-    ended: Ended | None = None
-    try:
-        if folder.is_begun_by(lease.job_id):
-            handle = launcher.look(lease.job_id, lease.attempt, folder)
-            ended = Ended(folder.exit_code(), "it had begun before") if handle is None else None
-        else:
-            folder.prepare(lease, resolve_references(lease.job.config, JobReads(leases.database)))
-            handle = launcher.start(_launch(lease, folder, options))
-        say(f"{lease.job.name}: attempt {lease.attempt} started, output in {folder.logs_dir}")
-    except LaunchFault as fault:
-        failure = Failure("launch", str(fault), retryable=fault.is_infrastructure)
-    except (Unreachable, DatabaseUnavailableError) as error:
-        failure = Failure("launch", str(error))
-    except RunFailedError as error:
-        failure = Failure("storage", str(error))
-    except MmrlError as error:
-        failure = Failure("config", str(error))
-    except Exception as error:  # a job that nobody can start may not take its workers with it
-        say(f"{lease.job.name}: {traceback.format_exc()}")
-        failure = Failure("launch", f"{type(error).__name__}: {error}")
-    return Supervised(
-        lease,
-        folder,
-        handle,
-        leases,
-        gpus,
-        Indexer(leases, folder),
-        say,
-        ended=ended if failure is None else Ended(None, failure.message),
-        outcome=None if failure is None else Outcome(False, False, None, failure),
-    )
+    start = Start(folder, launcher=launcher, leases=leases, options=options, say=say, wake=wake)
+    return Supervised(lease, folder, None, leases, gpus, Indexer(leases, folder), say, start=start)
 
 
 def _launch(lease: Lease, folder: RunFolder, options: WorkerOptions) -> Launch:

@@ -1,6 +1,7 @@
 """One job in the hands of a worker, from its lease to its end. The worker calls `step` again and again; nothing waits.
 
-    launched -> running -> (asked to stop -> pressed -> killed) -> ended -> its processes and GPU memory gone -> written
+    its inputs fetched -> launched -> running -> (asked to stop -> pressed -> killed) -> ended
+    -> its processes and GPU memory gone -> its last logs in their store -> written
 
 Whatever the database refuses since it is away is tried again at the next step; whatever it refuses since the lease is
 another's is never written.
@@ -11,9 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
-from mmrl.errors import MmrlError
 from mmrl.jobs.errors import DatabaseUnavailableError, LeaseLostError
 from mmrl.jobs.leases import Leases
 from mmrl.jobs.records import Lease, LeaseView
@@ -22,36 +21,33 @@ from mmrl.jobs.settings import JobsSettings
 from mmrl.jobs.states import Desired, JobState
 from mmrl.jobs.worker.gpus import GpuProbe
 from mmrl.jobs.worker.indexer import Indexer
+from mmrl.jobs.worker.last_logs import LastLogs
 from mmrl.jobs.worker.launcher import Ended, Handle
 from mmrl.jobs.worker.outcome import Outcome, outcome_of
 from mmrl.jobs.worker.run_folder import RunFolder
-from mmrl.runs.run_logs import bring_logs
-
-Reason = Literal["cancel", "kill", "pause", "preempt"]
-"""Why a run is to stop; preempt: the worker hands it over to another."""
+from mmrl.jobs.worker.stop import REASONS, Reason, Stop
 
 PRESS_S = 5.0
 """Between the second request to stop, which leaves no time, and killing."""
 LINGER_S = 1.0
 """How long what a run leaves behind may take to end by itself."""
-_REASONS: dict[Desired, Reason] = {Desired.PAUSE: "pause", Desired.CANCEL: "cancel", Desired.KILL: "kill"}
-_STRENGTH: dict[Reason, int] = {"preempt": 0, "pause": 1, "cancel": 2, "kill": 3}
 
 
-@dataclass
-class Stop:
-    """since: when the run was asked, on the monotonic clock; pressed: since when it has no time left."""
+@dataclass(frozen=True)
+class Started:
+    """What came of starting an attempt: a handle, or how it ended before it began."""
 
-    reason: Reason
-    since: float
-    pressed: float | None = None
+    handle: Handle | None = None
+    ended: Ended | None = None
+    outcome: Outcome | None = None
 
 
 @dataclass
 class Supervised:
-    """handle: None where nothing of the attempt can be running. ended: how it ended, once it has.
+    """start: starts the attempt once its inputs are here, and gives None until then; None where that is done. handle:
+    None where nothing of the attempt can be running. ended: how it ended, once it has.
 
-    outcome: what became of it; set from the beginning where it could not even be started. say: is told what a person at
+    outcome: what became of it; set where it could not even be started. say: is told what a person at
     the worker wants to know. fault: the last error that nothing here foresees; it is told once, and tried again after
     `rests_until` on the monotonic clock.
     """
@@ -65,6 +61,7 @@ class Supervised:
     say: Callable[[str], None]
     state: JobState = JobState.STARTING
     ended: Ended | None = None
+    start: Callable[[Lease], Started | None] | None = None
     stop: Stop | None = None
     is_done: bool = False
     end_state: JobState | None = None
@@ -73,8 +70,13 @@ class Supervised:
     _ended_at: float = 0.0
     outcome: Outcome | None = field(default=None, repr=False)
     _is_noted: bool = False
+    _is_known: bool = False
     _told_of_gpus: bool = False
-    _has_brought_logs: bool = False
+    _logs: LastLogs = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        name = self.lease.job.name
+        self._logs = LastLogs(self.lease.job.run_dir, self.lease.attempt, lambda text: self.say(f"{name}: {text}"))
 
     @property
     def job_id(self) -> str:
@@ -89,26 +91,27 @@ class Supervised:
         now = time.monotonic() if now is None else now
         if self.is_done:
             return
-        if self.ended is None:
+        if self.start is not None:
+            self._begin(self.start)
+        if self.start is None and self.ended is None:
             self._watch(now)
-        if self.ended is not None and self._is_gone(now) and self._gpus_are_free():
+        if self.ended is not None and self._is_gone(now) and self._gpus_are_free() and self._logs.are_over():
             self._write_end()
 
     def obey(self, view: LeaseView) -> None:
         """Does what people want of the job, as the last beat told."""
-        if view.desired in _REASONS:
-            self.request(_REASONS[view.desired])
+        if view.desired in REASONS:
+            self.request(REASONS[view.desired])
 
     def heeds(self, desired: Desired) -> bool:
         """Whether the run is being stopped for that already, or for something stronger."""
-        reason = _REASONS.get(desired)
-        return reason is None or (self.stop is not None and _STRENGTH[self.stop.reason] >= _STRENGTH[reason])
+        reason = REASONS.get(desired)
+        return reason is None or (self.stop is not None and self.stop.is_as_strong_as(reason))
 
     def request(self, reason: Reason) -> None:
         """Asks the run to stop; a stronger reason takes the place of a weaker one, never the other way round."""
         earlier = self.stop
-        is_weaker = earlier is not None and _STRENGTH[reason] <= _STRENGTH[earlier.reason]
-        if is_weaker or (earlier is None and self.ended is not None):
+        if (earlier is not None and earlier.is_as_strong_as(reason)) or (earlier is None and self.ended is not None):
             return
         now = time.monotonic()
         if self.state is not JobState.STOPPING and self.ended is None:
@@ -135,9 +138,21 @@ class Supervised:
         self.handle.kill()
         return self.handle.is_gone()
 
+    def _begin(self, start: Callable[[Lease], Started | None]) -> None:
+        """Nothing of the attempt runs yet: one that is to stop never starts, whatever its inputs wait for."""
+        if self.stop is not None:
+            self.start = None
+            self.ended = Ended(None, "it was to stop before it had started")
+            self.outcome = Outcome(False, True, None, Failure("launch", self.ended.reason))
+            return
+        started = start(self.lease)
+        if started is not None:
+            self.start = None
+            self.handle, self.ended, self.outcome = started.handle, started.ended, started.outcome
+
     def _watch(self, now: float) -> None:
         assert self.handle is not None
-        if self.state is JobState.STARTING:
+        if not self._is_known:
             self._note_start(self.handle)
         self.ended = self.handle.poll()
         if self.ended is not None:
@@ -147,12 +162,14 @@ class Supervised:
 
     def _note_start(self, handle: Handle) -> None:
         """Writes down how to find the attempt, and that it runs once it does."""
-        if handle.has_started:
-            self.leases.started(self.lease, log_uri=str(self.folder.logs_dir), **handle.identity)
+        where = {"log_uri": str(self.folder.logs_dir), **handle.identity}
+        if self.state is JobState.STARTING and handle.has_started:
+            self.leases.started(self.lease, **where)
             self.state = JobState.RUNNING
-        elif not self._is_noted:
-            self.leases.launched(self.lease, log_uri=str(self.folder.logs_dir), **handle.identity)
-            self._is_noted = True
+            self._is_known = True
+        elif self.state is not JobState.STARTING or not self._is_noted:
+            self.leases.launched(self.lease, **where)
+            self._is_noted, self._is_known = True, self.state is not JobState.STARTING
 
     def _press(self, stop: Stop, now: float) -> None:
         assert self.handle is not None
@@ -193,7 +210,6 @@ class Supervised:
         assert self.ended is not None
         if self.outcome is None:
             self.outcome = outcome_of(self.ended, self.folder)
-        self._bring_logs()
         self._finish_index()
         if self.lease.gpus:
             self.leases.release(self.lease)
@@ -202,16 +218,6 @@ class Supervised:
         failure = self.outcome.failure
         why = f": {failure.message}" if failure is not None and self.end_state is JobState.FAILED else ""
         self.say(f"{self.lease.job.name}: {self.end_state}{why}")
-
-    def _bring_logs(self) -> None:
-        """For a run in a store, once: people read them there. A store that is away keeps no job from ending."""
-        if self._has_brought_logs:
-            return
-        self._has_brought_logs = True
-        try:
-            bring_logs(self.lease.job.run_dir, self.lease.attempt)
-        except (OSError, MmrlError) as error:
-            self.say(f"{self.lease.job.name}: the end of its logs stays on this machine: {error}")
 
     def _finish_index(self) -> None:
         """A run directory that cannot be read keeps no job from ending; its files stay for people to look at."""

@@ -2,6 +2,7 @@
 
     beat thread    extends the leases and hears what people want of the jobs
     index thread   brings what the run directories gain into the database
+    threads aside  fetch what a run takes from a store before it starts, and bring its last logs to one (`aside`)
     this thread    claims, starts, stops, takes over, and writes how runs end
 
 A database that is away stops none of the runs: beats and writes are tried again until it is back. A worker that was
@@ -263,6 +264,7 @@ class Worker:
                 gpus=self._probe,
                 options=self.options,
                 say=self._say,
+                wake=self._waiter.wake,
             )
             self._runs[run.job_id] = run
             self._guarded(run, run.step)
