@@ -10,6 +10,10 @@ import typer
 ConfigArgument = Annotated[
     Path, typer.Argument(metavar="CONFIG", show_default=False, help="A YAML file, or a run directory.")
 ]
+RunArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="A run directory, its name under MMRL_HOME/runs, or its address in a store."),
+]
 OverridesArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", show_default=False, help="Settings that replace the file's."),

@@ -7,12 +7,11 @@ from typing import Annotated
 
 import typer
 
-from mmrl.cli.arguments import OverridesArgument
+from mmrl.cli.arguments import OverridesArgument, RunArgument
 from mmrl.cli.output import JsonOption
 
 app = typer.Typer(no_args_is_help=True, help="List, keep, evaluate, compare and export checkpoints.")
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or its name under MMRL_HOME/runs.")]
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -65,22 +64,19 @@ NoteOption = Annotated[str | None, typer.Option(show_default=False, help="Why it
 def list_checkpoints(run: RunArgument, json: JsonOption = False) -> None:
     """List the whole checkpoints of a run; one that was cut off while it was written is no checkpoint."""
     from mmrl.cli.output import note, print_json, print_table
-    from mmrl.runs.checkpoint_refs import best_rule
-    from mmrl.runs.layout import resolve_run
-    from mmrl.runs.reader import RunReader
+    from mmrl.runs.checkpoint_refs import best_rule, checkpoints_of, config_of_run
 
-    reader = RunReader(resolve_run(run))
-    checkpoints = reader.checkpoints()
+    checkpoints = checkpoints_of(run)
     if json:
-        print_json(checkpoints)
+        print_json([{**vars(point), "path": where} for point, where in checkpoints])
     elif not checkpoints:
         note("no checkpoint was written yet")
     else:
-        metric = best_rule(reader.config())[0] or "eval/reward"
+        metric = best_rule(config_of_run(run))[0] or "eval/reward"
         columns = ("step", "MiB", metric, "pinned", "path")
         rows = [
-            (point.step, f"{point.num_bytes / 2**20:.1f}", point.metrics.get(metric), point.is_pinned, point.path)
-            for point in checkpoints
+            (point.step, f"{point.num_bytes / 2**20:.1f}", point.metrics.get(metric), point.is_pinned, where)
+            for point, where in checkpoints
         ]
         print_table(rows, columns)
 
@@ -195,10 +191,17 @@ def export(
 
 
 def _checkpoint(run: str, step: str | None) -> Path:
-    """The folder of a checkpoint of a run. Raises NotFoundError for a model that is none."""
-    from mmrl.errors import NotFoundError
+    """The folder of a checkpoint of a run. Raises NotFoundError for a model that is none, ConfigError for a run in a
+    store: its checkpoints are removed by the machine that trains, which sees its own folder alone."""
+    from mmrl.errors import ConfigError, NotFoundError
     from mmrl.runs.checkpoint_refs import resolve_model
+    from mmrl.runs.mirror import is_address, local_folder
 
+    if is_address(run):
+        raise ConfigError(
+            f"{run} is in a store, and what is kept there is decided where it trains: name the run's folder on that "
+            f"machine, {local_folder(run)}, or make a model of the checkpoint with `mmrl checkpoint export`"
+        )
     ref = resolve_model(run, step)
     if ref.checkpoint is None:
         raise NotFoundError(f"{run} is a model and no checkpoint of a run, so nothing would delete it")

@@ -9,28 +9,39 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mmrl.cli.arguments import ConfigArgument, OverridesArgument
+from mmrl.cli.arguments import OverridesArgument
 from mmrl.cli.output import JsonOption, cell_text, fold, note, print_json, print_table, terminal_width, text_width
 
 if TYPE_CHECKING:
     from mmrl.config.loading import Leaf, LoadedConfig
 
 FileOrJobArgument = Annotated[
-    str, typer.Argument(metavar="CONFIG", show_default=False, help="A YAML file, a run directory, or a job.")
+    str,
+    typer.Argument(
+        metavar="CONFIG", show_default=False, help="A YAML file, a run directory or its address in a store, or a job."
+    ),
+]
+FileOrRunArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONFIG", show_default=False, help="A YAML file, or a run directory or its address in a store."
+    ),
 ]
 
 app = typer.Typer(no_args_is_help=True, help="Show, compare and describe configs.")
 
 
 @app.command()
-def show(config: ConfigArgument, overrides: OverridesArgument = None, json: JsonOption = False) -> None:
+def show(config: FileOrRunArgument, overrides: OverridesArgument = None, json: JsonOption = False) -> None:
     """Print each value of a config and who set it.
 
     That is the default, a line of the file, or an override.
     """
     from mmrl.config import load_config
+    from mmrl.runs.mirror import is_address
 
-    loaded = load_config(config, overrides or ())
+    words = overrides or ()
+    loaded = _stored_config(config, words) if is_address(config) else load_config(config, words)
     if json:
         print_json({"config": loaded.source, "values": [_leaf_json(leaf) for leaf in loaded.leaves]})
     else:
@@ -125,7 +136,10 @@ def _config_of(text: str) -> LoadedConfig:
     """Of a path that exists or looks like one, else of a job."""
     from mmrl.config import load_config
     from mmrl.runs.layout import is_stored_config
+    from mmrl.runs.mirror import is_address
 
+    if is_address(text):
+        return _stored_config(text, ())
     path = Path(text).expanduser()
     if path.exists() or "/" in text or path.suffix:
         return load_config(text, is_stored=is_stored_config(path))
@@ -134,6 +148,15 @@ def _config_of(text: str) -> LoadedConfig:
 
     with open_jobs() as jobs:
         return config_of(jobs.get(text))
+
+
+def _stored_config(address: str, overrides: Sequence[str]) -> LoadedConfig:
+    """Of a run in a store."""
+    from mmrl.config.loading import build_config
+    from mmrl.runs.stored_run import StoredRun
+
+    run = StoredRun(address)
+    return build_config(run.config(), overrides, source=run.shown, is_stored=True)
 
 
 def _setting_lines(setting: str, origin: str, column: int, width: int | None) -> list[str]:

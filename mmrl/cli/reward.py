@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mmrl.cli.arguments import RunArgument
 from mmrl.cli.output import JsonOption
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def try_out(
 
 @app.command("rescore")
 def rescore(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or its name under MMRL_HOME/runs.")],
+    run: RunArgument,
     overrides: OverridesArgument = None,
     config: Annotated[
         str | None, typer.Option(metavar="NEW.yaml", help="A config, or only its `reward`; the rest is the run's own.")

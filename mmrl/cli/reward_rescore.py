@@ -29,12 +29,13 @@ def rescore_run(
     from mmrl.config.loading import load_over
     from mmrl.errors import ConfigError, NotFoundError
     from mmrl.rewards.runner import RewardRunner
-    from mmrl.runs.layout import CONFIG_FILE, resolve_run
+    from mmrl.runs.layout import CONFIG_FILE
     from mmrl.runs.reader import RunReader
     from mmrl.runs.rescore import compare, is_whole, most_moved, rescore
     from mmrl.runs.rescore_views import rank_correlation
+    from mmrl.runs.stored_run import run_folder
 
-    reader = RunReader(resolve_run(run))
+    reader = RunReader(run_folder(run))
     source = str(reader.run_dir / CONFIG_FILE)
     changed = load_over(config, reader.config(), overrides, source=source).run_config
     if not changed.reward:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mmrl.cli.arguments import RunArgument
 from mmrl.cli.output import JsonOption
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Read the responses that a run sampled, beside their prompts and rewards.")
 
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or its name under MMRL_HOME/runs.")]
 StepOption = Annotated[int | None, typer.Option(min=0, help="A step whose samples were kept.")]
 SplitOption = Annotated[str | None, typer.Option(help="train or eval.")]
 GroupOption = Annotated[int | None, typer.Option(min=0, help="Only this group (its number as `list --step` shows it).")]
@@ -37,10 +37,10 @@ def list_samples(
     """List the steps whose samples were kept; with --step, the groups of that step."""
     from mmrl.cli import sample_json, sample_text
     from mmrl.cli.output import print_json
-    from mmrl.runs.layout import resolve_run
     from mmrl.runs.reader import RunReader
+    from mmrl.runs.stored_run import run_folder
 
-    reader = RunReader(resolve_run(run))
+    reader = RunReader(run_folder(run))
     if step is None:
         summaries = reader.sample_summaries(split)
         print_json(sample_json.summaries(summaries)) if json else sample_text.print_summaries(summaries)
@@ -63,10 +63,10 @@ def show_samples(
     """Show prompt, images and responses of a step (the last one if not given), the best response first."""
     from mmrl.cli import sample_json, sample_text
     from mmrl.cli.output import note, print_json
-    from mmrl.runs.layout import resolve_run
     from mmrl.runs.reader import RunReader
+    from mmrl.runs.stored_run import run_folder
 
-    reader = RunReader(resolve_run(run))
+    reader = RunReader(run_folder(run))
     step, split = reader.find_samples(step, split)
     groups = reader.sample_groups(step, split, with_tokens=tokens)
     total = len(groups)
@@ -93,11 +93,11 @@ def compare_samples(
     """Show the same prompts at several steps side by side, such as --steps 0,100,best; without torch."""
     from mmrl.cli import sample_compare
     from mmrl.cli.output import note, print_json
-    from mmrl.runs.layout import resolve_run
     from mmrl.runs.reader import RunReader
+    from mmrl.runs.stored_run import run_folder
 
-    reader = RunReader(resolve_run(run))
-    compared = sample_compare.compare_steps(reader, steps, split=split or "eval")
+    reader = RunReader(run_folder(run))
+    compared = sample_compare.compare_steps(reader, steps, run=run, split=split or "eval")
     rows = compared.rows if group is None else compared.rows[group : group + 1]
     if json:
         print_json(sample_compare.as_json(reader, compared, rows[:limit]))

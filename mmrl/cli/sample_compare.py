@@ -9,7 +9,7 @@ from typing import Any
 from mmrl.cli.output import fold, print_table, terminal_width
 from mmrl.errors import ConfigError, NotFoundError
 from mmrl.evaluation.comparison import PromptRow, side_by_side
-from mmrl.runs.checkpoint_refs import checkpoint_at
+from mmrl.runs.checkpoint_refs import step_at
 from mmrl.runs.inert import inert
 from mmrl.runs.reader import RunReader
 from mmrl.runs.records import ResponseRecord
@@ -28,15 +28,15 @@ class ComparedSteps:
     rows: tuple[PromptRow, ...]
 
 
-def compare_steps(reader: RunReader, text: str, *, split: str) -> ComparedSteps:
-    """text: steps by number, `best` or `last`, with commas between.
+def compare_steps(reader: RunReader, text: str, *, run: str, split: str) -> ComparedSteps:
+    """run: as the user named it. text: steps by number, `best` or `last`, with commas between.
 
     Raises ConfigError for words that are no steps, NotFoundError that names the steps whose samples were kept.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
     if len(words) < 2:
         raise ConfigError(f"--steps: a comparison needs at least two steps, such as 0,100,best (got {text!r})")
-    steps = tuple(_step(reader, word) for word in words)
+    steps = tuple(_step(run, word) for word in words)
     known = reader.steps(split)
     for step in steps:
         if step not in known:
@@ -91,14 +91,12 @@ def as_json(reader: RunReader, compared: ComparedSteps, rows: Sequence[PromptRow
     }
 
 
-def _step(reader: RunReader, word: str) -> int:
+def _step(run: str, word: str) -> int:
     if word.isdecimal():
         return int(word)
     if word not in ("best", "last"):
         raise ConfigError(f"--steps: got {word!r}; allowed: numbers of steps, best, last")
-    step = checkpoint_at(reader.run_dir, word).step
-    assert step is not None
-    return step
+    return step_at(run, word)
 
 
 def _figures(compared: ComparedSteps, index: int) -> tuple[int, float | None, float | None]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mmrl.checkpoint_files import MODEL_FOLDER
+from mmrl.config.secrets import redact
 from mmrl.errors import ConfigError, NotFoundError
 from mmrl.runs import layout
 from mmrl.runs.mirror import is_address, local_checkpoint
@@ -58,6 +59,30 @@ def resolve_model(text: str, step: str | None = None) -> ModelRef:
             raise ConfigError(f"--step {step}: {path} is one model already; name a run to choose among its steps")
         return ref
     return checkpoint_at(text if is_address(text) else layout.resolve_run(text), step or "last")
+
+
+def checkpoints_of(run: str) -> list[tuple[CheckpointRecord, str]]:
+    """The whole checkpoints of a run that a user named, by step, each with the path or address that commands take.
+
+    Of a run in a store nothing is fetched. Raises NotFoundError for what is no run, RunFailedError for a store that
+    does not answer.
+    """
+    if not is_address(run):
+        return [(point, str(point.path)) for point in RunReader(layout.resolve_run(run)).checkpoints()]
+    stored = StoredRun(run)
+    stored.config()
+    return [(point, stored.address_of(point)) for point in stored.checkpoints()]
+
+
+def config_of_run(run: str) -> dict[str, Any]:
+    """The resolved config of a run that a user named. Raises as `checkpoints_of`."""
+    return StoredRun(run).config() if is_address(run) else RunReader(layout.resolve_run(run)).config()
+
+
+def step_at(run: str, step: str) -> int:
+    """The step of `checkpoint_at`, of a run that a user named; nothing is fetched."""
+    points = [point for point, _ in checkpoints_of(run)]
+    return _chosen(str(redact(run)), points, lambda: config_of_run(run), step).step
 
 
 def checkpoint_at(run_dir: Path | str, step: str) -> ModelRef:

@@ -34,6 +34,8 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 _PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
 _GROWING = re.compile(r"attempt-\d+/(.*/)?[^/]+\.(jsonl|log|out|err)")
 _WRITTEN_ONCE = re.compile(r"attempt-\d+/samples/[^/]+\.parquet|images/[0-9a-f]{2}/[0-9a-f]{64}\.(png|jpg)")
+_RECORDS = re.compile(rf"attempt-\d+/({layout.EVENTS_FILE}|{layout.METRICS_FILE})")
+_OF_ATTEMPT = re.compile(r"attempt-(\d+)/")
 _CHECKPOINT_FILE = re.compile(r"checkpoints/(step-\d{6,})/.+")
 _MIRRORED = re.compile(r".*/mirrors/([^/]+-[0-9a-f]{12}(/.*)?)")
 _LAST_TRIES = 3
@@ -133,9 +135,20 @@ class Mirror:
         except OSError as error:
             raise RunFailedError(f"{redact(self.address)} cannot be read: {_reason(error)}") from error
 
-    def pull_checkpoint(self, step: str) -> None:
-        """One checkpoint and nothing else, if the store has it whole. step: the name of its folder."""
+    def pull_records(self) -> None:
+        """What readers of the run look at: configs, events, metrics, samples and their images. No owner, since the run
+        may be going on here, no checkpoints and no logs. Raises RunFailedError if the store does not answer."""
         try:
+            self._pull_config()
+            self._pull_named(lambda name: bool(_WRITTEN_ONCE.fullmatch(name)))
+            self._pull_growth(lambda name: bool(_RECORDS.fullmatch(name)))
+        except OSError as error:
+            raise RunFailedError(f"{redact(self.address)} cannot be read: {_reason(error)}") from error
+
+    def pull_checkpoint(self, step: str) -> None:
+        """One checkpoint, if the store has it whole, and the run's config. step: the name of its folder."""
+        try:
+            self._pull_config()
             self._pull_checkpoint(step)
         except OSError as error:
             raise RunFailedError(f"{redact(self.address)} cannot be read: {_reason(error)}") from error
@@ -171,16 +184,28 @@ class Mirror:
         self._store = None
 
     def _pull(self) -> None:
-        store = self.store
-        for name in sorted(store.sizes):
-            if self._is_lacking(name):
-                store.fetch(name, self.folder / name)
-        for step in sorted(_steps(store.sizes)):
+        self._pull_named(lambda name: True)
+        for step in sorted(_steps(self.store.sizes)):
             self._pull_checkpoint(step)
-        for name, size in store.grown().items():
+        self._pull_growth(lambda name: True)
+
+    def _pull_named(self, is_wanted: Callable[[str], bool]) -> None:
+        for name in sorted(filter(is_wanted, self.store.sizes)):
+            if self._is_lacking(name):
+                self.store.fetch(name, self.folder / name)
+
+    def _pull_growth(self, is_wanted: Callable[[str], bool]) -> None:
+        for name, size in self.store.grown().items():
             path = self.folder / name
-            if _GROWING.fullmatch(name) and (not path.is_file() or path.stat().st_size < size):
-                store.join(name, path)
+            is_behind = not path.is_file() or path.stat().st_size < size
+            if is_wanted(name) and _GROWING.fullmatch(name) and is_behind:
+                self.store.join(name, path)
+
+    def _pull_config(self) -> None:
+        """For a reader: where an attempt goes on here, its own are the newer ones."""
+        there = max((int(match[1]) for name in self.store.sizes if (match := _OF_ATTEMPT.match(name))), default=0)
+        if there > max(layout.attempts(self.folder), default=0) or not (self.folder / layout.CONFIG_FILE).is_file():
+            self._pull_named(lambda name: name.endswith(layout.CONFIG_FILE))
 
     def _is_lacking(self, name: str) -> bool:
         """Known files of a run directory only: names in a store are not trusted as paths."""

@@ -12,10 +12,19 @@ from mmrl.config.secrets import redact
 from mmrl.errors import NotFoundError, RunFailedError
 from mmrl.runs import layout
 from mmrl.runs.config_file import parse_config
-from mmrl.runs.mirror import Mirror, local_folder
+from mmrl.runs.mirror import Mirror, is_address, local_folder
 from mmrl.runs.records import CheckpointRecord
 
 _CHECKPOINTS = layout.checkpoints_dir(Path()).name
+
+
+def run_folder(text: str) -> Path:
+    """The folder on this machine in which the run that a user named can be read: a run directory, a name, or an address
+    in a store, of which all that readers look at is fetched.
+
+    Raises NotFoundError for what is no run, RunFailedError for a store that does not answer.
+    """
+    return StoredRun(text).fetch_records() if is_address(text) else layout.resolve_run(text)
 
 
 class StoredRun:
@@ -50,6 +59,22 @@ class StoredRun:
     def fetch_checkpoint(self, point: CheckpointRecord) -> None:
         """It lies whole at its path then."""
         self._mirror.pull_checkpoint(point.path.name)
+
+    def fetch_records(self) -> Path:
+        """The run's folder on this machine with all that readers look at, and neither checkpoints nor logs.
+
+        Raises NotFoundError where the store has no run at this address.
+        """
+        with self._answering():
+            is_there = any(name.startswith("attempt-") for name in self._mirror.store.sizes)
+        if not is_there:
+            raise NotFoundError(f"{self.shown} is not a run: the store holds no attempt-1 folder there")
+        self._mirror.pull_records()
+        return self.folder
+
+    def address_of(self, point: CheckpointRecord) -> str:
+        """Where a checkpoint lies in the store; commands that take a checkpoint take this."""
+        return f"{self._mirror.address}/{_CHECKPOINTS}/{point.path.name}"
 
     def fetch(self) -> Path:
         """The run's folder on this machine with all that the store has of it, samples and checkpoints too."""
