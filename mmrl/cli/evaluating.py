@@ -9,6 +9,7 @@ from mmrl.config import RunConfig, load_config
 from mmrl.errors import ConfigError
 from mmrl.evaluation.records import Evaluation
 from mmrl.runs.checkpoint_refs import ModelRef, resolve_model
+from mmrl.runs.layout import CONFIG_FILE
 
 
 def evaluate_reference(
@@ -32,7 +33,7 @@ def evaluate_reference(
             "--panel names prompts and settings that are frozen; leave out --data, --save-panel and --limit"
         )
     ref = resolve_model(checkpoint, step)
-    settings = _config(ref, config, overrides)
+    settings = settings_of(ref, config, overrides)
     from mmrl.trainer.evaluate import evaluate_model, make_panel, named_panel
 
     if panel is not None:
@@ -46,9 +47,18 @@ def evaluate_reference(
     return evaluate_model(ref, settings, prompts, say=say).evaluation
 
 
-def _config(ref: ModelRef, config: Path | None, overrides: Sequence[str]) -> RunConfig:
+def settings_of(ref: ModelRef, config: Path | None, overrides: Sequence[str]) -> RunConfig:
+    """Of the file, else of the run that the model is of. Raises ConfigError for a model that no run made."""
     if config is None and ref.run_dir is None:
         raise ConfigError(
             f"{ref.model} is of no run whose settings could hold; give --config FILE with reward, rollout and data.eval"
         )
-    return load_config(config if config is not None else ref.run_dir, overrides).run_config  # type: ignore[arg-type]
+    return load_config(config if config is not None else _folder_with_config(ref), overrides).run_config
+
+
+def _folder_with_config(ref: ModelRef) -> Path:
+    """The run's; of a run in a store the checkpoint may be all that is here, with the config that it was made with."""
+    assert ref.run_dir is not None
+    if ref.checkpoint is not None and not (ref.run_dir / CONFIG_FILE).is_file():
+        return ref.checkpoint
+    return ref.run_dir

@@ -146,9 +146,8 @@ class Mirror:
             raise RunFailedError(f"{redact(self.address)} cannot be read: {_reason(error)}") from error
 
     def pull_checkpoint(self, step: str) -> None:
-        """One checkpoint, if the store has it whole, and the run's config. step: the name of its folder."""
+        """One checkpoint and nothing else, if the store has it whole. step: the name of its folder."""
         try:
-            self._pull_config()
             self._pull_checkpoint(step)
         except OSError as error:
             raise RunFailedError(f"{redact(self.address)} cannot be read: {_reason(error)}") from error

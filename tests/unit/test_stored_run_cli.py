@@ -10,7 +10,9 @@ import pytest
 from runs_builders import CONFIG, begin_run, group, sample, store_image
 
 from mmrl.cli.app import main
+from mmrl.cli.evaluating import settings_of
 from mmrl.data.images import ImageStore
+from mmrl.runs.checkpoint_refs import resolve_model
 from mmrl.runs.layout import checkpoint_dir
 from mmrl.runs.mirror import Mirror, local_folder
 from mmrl.trainer.checkpoint_folder import seal
@@ -30,6 +32,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
         folder = checkpoint_dir(writer.run_dir, step)
         (folder / "model").mkdir(parents=True)
         (folder / "model" / "config.json").write_text("{}")
+        (folder / "config.yaml").write_bytes(writer.config_yaml)
         seal(folder, step=step, metrics={"eval/reward": 1.0 / step})
     Mirror(writer.run_dir, address).push()
     monkeypatch.setenv("MMRL_HOME", str(tmp_path / "second"))
@@ -76,6 +79,11 @@ def test_the_config_of_a_run_in_a_store_is_shown_and_compared(
     other = tmp_path / "other.yaml"
     other.write_text((CONFIG + "reward: [{type: exact}]\n").replace("steps: 4", "steps: 9"))
     assert "train.steps" in out_of(capsys, "config", "diff", address, str(other))
+
+
+def test_a_checkpoint_in_a_store_is_evaluated_with_the_settings_of_its_run(address: str) -> None:
+    settings = settings_of(resolve_model(f"{address}@2"), None, ["seed=4"])
+    assert (settings.name, settings.seed, settings.reward[0].type) == ("digits", 4, "exact")
 
 
 def test_rewards_are_scored_anew_on_a_run_in_a_store(capsys: pytest.CaptureFixture[str], address: str) -> None:
