@@ -6,6 +6,7 @@ from pathlib import Path
 
 import streamlit as st
 
+from console.components.address import keep_address
 from console.components.door import entered
 from console.components.parts import part
 
@@ -30,6 +31,7 @@ st.set_page_config(page_title="mmrl", page_icon=str(_FOLDER / "icon.svg"), layou
 st.logo(str(_FOLDER / "logo.svg"), size="large")
 st.html(_FOLDER / "style.css")
 page = st.navigation(PAGES, position="top")
+keep_address()
 with part("this page"):
     if entered():
         page.run()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from console import context
-from console.components.address import change, words
+from console.components.address import change, show_value, words
 from console.components.ask_checkpoints import ask_checkpoints, watch_asked
 from console.components.changes import changed
 from console.components.checkpoint_compare import figures, prompt_row
@@ -61,7 +61,7 @@ def _panel(panels: list[PanelGroup]) -> PanelGroup:
     """That of the address, else the one whose answers were asked for last, else the one with most of them."""
     known = {group.hash: group for group in panels}
     asked = next((group.hash for group in panels if group.name == words().get("asked")), panels[0].hash)
-    st.session_state["compare-panel"] = words()["panel"] if words().get("panel") in known else asked
+    show_value("compare-panel", words()["panel"] if words().get("panel") in known else asked)
     st.selectbox(
         "Panel",
         list(known),
@@ -88,7 +88,7 @@ def _how(group: PanelGroup) -> str:
 def _evaluations(group: PanelGroup) -> list[Evaluation]:
     known = {evaluation.id: evaluation for evaluation in group.evaluations}
     shown = chosen(group, words().get("ids", "").split(","))
-    st.session_state["compare-ids"] = [evaluation.id for evaluation in shown]
+    show_value("compare-ids", [evaluation.id for evaluation in shown])
     st.multiselect(
         "Checkpoints, the first one as the base",
         sorted(known, key=lambda each: (known[each].model.run or "", known[each].model.step or 0)),
@@ -103,7 +103,7 @@ def _evaluations(group: PanelGroup) -> list[Evaluation]:
 def _rows(compared: Compared) -> None:
     """Those prompts whose change is asked for, of the first evaluation that shows it."""
     present = [change for change in CHANGES if any(change in row.changes for row in compared.rows)]
-    st.session_state["compare-only"] = words()["only"] if words().get("only") in present else None
+    show_value("compare-only", words()["only"] if words().get("only") in present else None)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         st.segmented_control(
             "Prompts",

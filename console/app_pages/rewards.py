@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import streamlit as st
 
 from console import context
-from console.components.address import change, words
+from console.components.address import change, show_value, words
+from console.components.changes import changed
 from console.components.long_text import text_style
 from console.components.once import tell_once
 from console.components.parts import part
@@ -48,7 +49,7 @@ def page() -> None:
 
 def _view() -> str:
     asked = words().get("view", "all")
-    st.session_state["rewards-view"] = asked if asked in VIEWS else "all"
+    show_value("rewards-view", asked if asked in VIEWS else "all")
     st.segmented_control(
         "Part",
         list(VIEWS),
@@ -56,7 +57,7 @@ def _view() -> str:
         key="rewards-view",
         required=True,
         label_visibility="collapsed",
-        on_change=lambda: change(view=st.session_state["rewards-view"], row=None),
+        on_change=changed("rewards-view", lambda new: change(view=new, row=None)),
     )
     return str(st.session_state["rewards-view"])
 

@@ -8,7 +8,8 @@ import streamlit as st
 
 from console import context
 from console.components import run_head
-from console.components.address import change, words
+from console.components.address import change, show_value, words
+from console.components.changes import changed
 from console.components.parts import empty_state, part
 from console.components.run_buttons import is_asked, open_asked, show_told
 from console.components.run_checkpoints import checkpoints
@@ -58,8 +59,7 @@ def _show_address(job_id: str) -> None:
     """A link from this page to itself with another run leaves the old address in the browser; a reload would then show
     the other run. Writing it once more brings it there."""
     if st.session_state.get("run-shown", job_id) != job_id:
-        for name, value in words().items():
-            st.query_params[name] = value
+        st.query_params.from_dict(words())
     st.session_state["run-shown"] = job_id
 
 
@@ -78,9 +78,16 @@ def _status(job_id: str, seen: tuple[str, int]) -> None:
 
 def _tab(head: RunHead) -> None:
     given = words().get("tab", "").capitalize()
-    st.session_state["run-tab"] = given if given in _TABS else _TABS[0]
-    st.segmented_control("Part", _TABS, key="run-tab", on_change=_tab_changed, label_visibility="collapsed")
-    tab = st.session_state["run-tab"] or _TABS[0]
+    tab = given if given in _TABS else _TABS[0]
+    show_value("run-tab", tab)
+    st.segmented_control(
+        "Part",
+        _TABS,
+        key="run-tab",
+        required=True,
+        on_change=changed("run-tab", _tab_changed),
+        label_visibility="collapsed",
+    )
     is_live = tab in _LIVE and not head.job.is_terminal
     st.fragment(_show, run_every=_PARTS_EVERY_S if is_live else None)(tab, head.job.id, may_act=head.may_act)
 
@@ -105,9 +112,8 @@ def _show(tab: str, job_id: str, *, may_act: bool) -> None:
         parts[tab](job)
 
 
-def _tab_changed() -> None:
-    tab = st.session_state["run-tab"]
-    change(tab=None if tab in (None, _TABS[0]) else tab.lower(), end=None, find=None)
+def _tab_changed(tab: str | None) -> None:
+    change(tab=None if tab in (None, _TABS[0]) else str(tab).lower(), end=None, find=None)
 
 
 page()

@@ -8,7 +8,7 @@ from functools import partial
 import streamlit as st
 
 from console import context
-from console.components.address import change, words
+from console.components.address import change, show_value, words
 from console.components.changes import changed
 from console.components.parts import attempted, no_worker, part
 from console.components.text import age, job_link, literal, state_badge
@@ -83,7 +83,7 @@ def _watch(panel: str) -> None:
 def _run(runs: Sequence[Job]) -> Job:
     known = {run.id: run for run in runs}
     wanted = words().get("run")
-    st.session_state["ask-run"] = wanted if wanted in known else runs[0].id
+    show_value("ask-run", wanted if wanted in known else runs[0].id)
     st.selectbox(
         "Run",
         list(known),
@@ -101,7 +101,7 @@ def _prompts(run: Job, group: PanelGroup | None) -> Prompts | None:
     names |= {way: f"its held-out data, {told}" for way, told in WAYS.items()}
     options = list(names)
     wanted = words().get("prompts", "")
-    st.session_state["ask-prompts"] = wanted if wanted in options else options[0]
+    show_value("ask-prompts", wanted if wanted in options else options[0])
     st.selectbox(
         "Prompts",
         options,
@@ -129,7 +129,7 @@ def _choose(offered: Sequence[Candidate], answered: set[int], under_way: set[int
         wanted = [str(each.step) for each in [*offered[:1], *ends]]
     else:
         wanted = asked_for.split(",")
-    st.session_state["ask-steps"] = [step for step in dict.fromkeys(wanted) if step in known]
+    show_value("ask-steps", [step for step in dict.fromkeys(wanted) if step in known])
     st.multiselect(
         "Checkpoints",
         list(known),

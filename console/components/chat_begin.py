@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from console import context
-from console.components.address import change, words
+from console.components.address import change, show_value, words
+from console.components.changes import changed
 from console.components.once import say_once
 from console.components.parts import attempted, empty_state, problem
 from console.components.text import age, literal
@@ -93,14 +94,14 @@ def _run() -> Job | None:
         empty_state("Nothing to ask yet", "A conversation is with the checkpoints of a run. Start one, or wait for it.")
         st.page_link("app_pages/new_run.py", label="New run")
         return None
-    st.session_state["chat-run"] = asked if asked in runs else None
+    show_value("chat-run", asked if asked in runs else None)
     st.selectbox(
         "Run",
         list(runs),
         format_func=lambda each: f"{runs[each].name} · {runs[each].state} · {runs[each].short_id}",
         key="chat-run",
         placeholder="choose a run, the newest first",
-        on_change=lambda: change(run=st.session_state["chat-run"], steps=None),
+        on_change=changed("chat-run", lambda new: change(run=new, steps=None)),
     )
     chosen = st.session_state["chat-run"]
     return runs[chosen] if chosen else None
@@ -116,14 +117,14 @@ def _columns(run: Job, known: list[Column]) -> list[Column]:
     if not columns:
         columns = list({known[0].step: known[0], known[-1].step: known[-1]}.values())
     labels = {column.step: column for column in known}
-    st.session_state["chat-steps"] = [column.step for column in columns]
+    show_value("chat-steps", [column.step for column in columns])
     st.multiselect(
         "Checkpoints",
         list(labels),
         format_func=lambda step: "0, where the run began" if step == 0 else f"step {step}",
         key="chat-steps",
         max_selections=MAX_COLUMNS,
-        on_change=lambda: change(steps=",".join(map(str, st.session_state["chat-steps"])) or None),
+        on_change=changed("chat-steps", lambda new: change(steps=",".join(map(str, new)) or None)),
         help=f"Up to {MAX_COLUMNS}, asked the same question.",
     )
     return [labels[step] for step in st.session_state["chat-steps"]]

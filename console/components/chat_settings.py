@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from console.components.address import change, words
+from console.components.address import change, show_value, words
 from console.services.conversations import MAX_TOKENS, Conversation, Sampling
 
 _MAX_SEED = 2**53 - 1
@@ -19,11 +19,11 @@ def sampling_settings(conversation: Conversation | None) -> Sampling:
     """From the address, else as the last question was asked."""
     base = conversation.turns[-1].sampling if conversation is not None and conversation.turns else Sampling()
     given = {name: _number(words().get(name), getattr(base, name)) for name in _NAMES}
-    st.session_state["chat-temperature"] = min(2.0, max(0.0, float(given["temperature"] or 0.0)))
-    st.session_state["chat-top_p"] = min(1.0, max(0.01, float(given["top_p"] or 1.0)))
-    st.session_state["chat-max_tokens"] = min(MAX_TOKENS, max(1, int(given["max_tokens"] or 1)))
+    show_value("chat-temperature", min(2.0, max(0.0, float(given["temperature"] or 0.0))))
+    show_value("chat-top_p", min(1.0, max(0.01, float(given["top_p"] or 1.0))))
+    show_value("chat-max_tokens", min(MAX_TOKENS, max(1, int(given["max_tokens"] or 1))))
     seed = given["seed"]
-    st.session_state["chat-seed"] = None if seed is None else min(_MAX_SEED, max(0, int(seed)))
+    show_value("chat-seed", None if seed is None else min(_MAX_SEED, max(0, int(seed))))
     with st.container(horizontal=True, gap="small", key="chat-settings"):
         st.number_input(
             "Temperature",

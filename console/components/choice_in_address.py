@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from console.components.address import change, show_value, words
 from console.components.changes import changed
 
 
@@ -19,14 +20,12 @@ def choice_in_address(
     hides_label: bool = False,
 ) -> str:
     """Another choice begins with the first page of what it shows. Gives what is chosen."""
-    asked = st.query_params.get(key)
+    asked = words().get(key)
     value = asked if asked is not None and asked in options else default
-    if st.session_state.get(key) != value:
-        st.session_state[key] = value
+    show_value(key, value)
 
     def choose(new: str) -> None:
-        st.query_params.pop("page", None)
-        st.query_params[key] = new
+        change(**{key: new, "page": None})
 
     st.segmented_control(
         label,

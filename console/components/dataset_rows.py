@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from console.components.address import change, words
 from console.services.datasets import Picture, RowView
 from console.services.formats import count_text
 
@@ -54,7 +55,7 @@ def pager(label: str, *, key: str, total: int, size: int) -> int:
     """Where the page begins (from 0), chosen among pages of `size`; it stays in the address under `key`."""
     pages = max(1, -(-total // size))
     try:
-        wanted = int(st.query_params.get(key, "1"))
+        wanted = int(words().get(key, "1"))
     except ValueError:
         wanted = 1
     page = min(max(wanted, 1), pages)
@@ -69,7 +70,7 @@ def pager(label: str, *, key: str, total: int, size: int) -> int:
 
 def _turn(label: str, key: str, page: int, *, is_off: bool) -> None:
     def turn() -> None:
-        st.query_params[key] = str(page)
+        change(**{key: str(page)})
 
     st.button(label, key=f"{key}_{label.lower()}", on_click=turn, disabled=is_off)
 

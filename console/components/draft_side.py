@@ -6,6 +6,7 @@ import time
 
 import streamlit as st
 
+from console.components.address import show_value
 from console.components.changes import changed, heard, tell
 from console.components.form import FORM_ERROR
 from console.components.parts import problem
@@ -53,7 +54,7 @@ def launch_box(draft: Draft, drafts: Drafts, launching: Launching, checked: Chec
 
 def _going_on(draft: Draft, drafts: Drafts) -> None:
     key = f"{draft.id}_going_on"
-    st.session_state[key] = draft.resume_checkpoint is not None
+    show_value(key, draft.resume_checkpoint is not None)
 
     def change(is_on: bool) -> None:
         drafts.change(draft.id, resume_checkpoint=draft.checkpoint if is_on else None)

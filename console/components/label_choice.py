@@ -12,11 +12,12 @@ from typing import Any, Literal
 import streamlit as st
 
 from console import context
-from console.components.address import change, words
+from console.components.address import change, show_value, words
 from console.components.changes import changed
 from console.components.parts import empty_state, problem
 from console.services.checkpoint_compare import MAX_COMPARED, PanelGroup, by_panel, chosen
-from console.services.label_items import Drawing, ItemSource, Way, panel_source, run_source
+from console.services.label_drawing import Drawing, Way
+from console.services.label_items import ItemSource, panel_source, run_source
 from mmrl.evaluation.finding import all_evaluations
 from mmrl.evaluation.records import Evaluation
 from mmrl.jobs.records import Job, local_path
@@ -76,7 +77,7 @@ def _of_panel(panels: Sequence[PanelGroup]) -> ItemSource | None:
     group = known[panel]
     evaluations = {evaluation.id: evaluation for evaluation in group.evaluations}
     shown = _asked_evaluations(group)
-    st.session_state["label-ids"] = [evaluation.id for evaluation in shown]
+    show_value("label-ids", [evaluation.id for evaluation in shown])
     st.multiselect(
         "Checkpoints",
         list(evaluations),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from console.components.address import change, words
+from console.components.address import change, show_value, words
 from console.components.changes import changed
 from console.components.long_text import model_text
 from console.services.formats import count_text
@@ -56,7 +56,7 @@ def _images(responses: Responses, group: GroupRecord, limits: PixelLimits | None
     view = words().get("image", "")
     view = view if view in offered else "boxes" if framed else "stored"
     if len(offered) > 1:
-        st.session_state["responses-image"] = view
+        show_value("responses-image", view)
         st.segmented_control(
             "Image",
             offered,
@@ -113,7 +113,7 @@ def _whose_boxes(group: GroupRecord) -> int:
     places = {response.sample_idx: place for place, response in enumerate(group.by_reward, start=1)}
     wanted = words().get("boxes", "")
     chosen = int(wanted) if wanted.isdecimal() and int(wanted) in places else next(iter(places))
-    st.session_state["responses-boxes"] = chosen
+    show_value("responses-boxes", chosen)
     st.segmented_control(
         "Boxes of response",
         list(places),

@@ -10,11 +10,13 @@ import altair as alt
 import streamlit as st
 
 from console import context
-from console.components.address import change, words
+from console.components.address import change, show_value, words
+from console.components.changes import changed
 from console.components.export_button import export_button
 from console.components.long_text import model_text
+from console.components.number_table import number_table
 from console.components.parts import attempted, empty_state, part
-from console.components.reward_task import number_table, rewards_area, set_rewards, task_view, work
+from console.components.reward_task import rewards_area, set_rewards, task_view, work
 from console.components.reward_try import parts
 from console.components.text import literal
 from console.services.formats import count_text, number_text
@@ -70,14 +72,14 @@ def _job() -> Job | None:
     if not runs:
         empty_state("No run yet", "Responses of a run with rewards are scored anew. Start one on New run.")
         return None
-    st.session_state["rescore-run"] = asked if asked in runs else None
+    show_value("rescore-run", asked if asked in runs else None)
     st.selectbox(
         "Run",
         list(runs),
         format_func=lambda each: f"{runs[each].name} · {runs[each].state} · {runs[each].short_id}",
         key="rescore-run",
         placeholder="choose a run, the newest first",
-        on_change=lambda: change(run=st.session_state["rescore-run"], split=None, steps=None),
+        on_change=changed("rescore-run", lambda new: change(run=new, split=None, steps=None)),
     )
     chosen = st.session_state["rescore-run"]
     return runs[chosen] if chosen else None
@@ -85,13 +87,13 @@ def _job() -> Job | None:
 
 def _split(splits: Sequence[str]) -> str:
     asked = words().get("split")
-    st.session_state["rescore-split"] = asked if asked in splits else splits[0]
+    show_value("rescore-split", asked if asked in splits else splits[0])
     st.selectbox(
         "Split",
         splits,
         key="rescore-split",
         width=110,
-        on_change=lambda: change(split=st.session_state["rescore-split"], steps=None),
+        on_change=changed("rescore-split", lambda new: change(split=new, steps=None)),
     )
     return str(st.session_state["rescore-split"])
 
@@ -108,7 +110,7 @@ def _range(split: str, kept: Sequence[int]) -> tuple[int, int]:
         value=(asked[0], asked[1]) if is_there else (kept[max(0, len(kept) - 10)], kept[-1]),
         key=f"rescore-steps-{split}",
         width=260,
-        on_change=lambda: change(steps="-".join(map(str, st.session_state[f"rescore-steps-{split}"]))),
+        on_change=changed(f"rescore-steps-{split}", lambda new: change(steps="-".join(map(str, new)))),
     )
     return int(first), int(last)
 

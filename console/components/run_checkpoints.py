@@ -7,6 +7,8 @@ from functools import partial
 import streamlit as st
 
 from console import context
+from console.components.address import show_value
+from console.components.changes import changed
 from console.components.parts import empty_state, part
 from console.components.run_buttons import tell
 from console.components.text import age, literal
@@ -65,19 +67,19 @@ def _line(job: Job, line: CheckpointLine, table: CheckpointTable, *, may_act: bo
 
 def _keep(job: Job, line: CheckpointLine, *, may_act: bool) -> None:
     key = f"keep-{job.id}-{line.row.step}"
-    st.session_state[key] = line.is_kept
+    show_value(key, line.is_kept)
     st.toggle(
         "Keep",
         key=key,
         disabled=not may_act or not line.is_here,
         help="Kept whatever the run's retention says.",
-        on_change=partial(_set_kept, job, line.row.step, key),
+        on_change=changed(key, partial(_set_kept, job, line.row.step)),
     )
 
 
-def _set_kept(job: Job, step: int, key: str) -> None:
+def _set_kept(job: Job, step: int, is_kept: bool) -> None:
     try:
-        run_checkpoints.keep(context.jobs(), job, step, context.viewer(), is_kept=bool(st.session_state[key]))
+        run_checkpoints.keep(context.jobs(), job, step, context.viewer(), is_kept=is_kept)
     except (MmrlError, OSError) as error:
         tell([Done(job, str(error), is_error=True)])
 

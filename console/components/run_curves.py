@@ -7,7 +7,8 @@ from typing import cast
 
 import streamlit as st
 
-from console.components.address import change, words
+from console.components.address import change, show_value, words
+from console.components.changes import changed
 from console.components.charts import metric_card
 from console.components.parts import empty_state
 from console.components.text import literal
@@ -72,18 +73,23 @@ def overview_of(keys: Sequence[str]) -> list[str]:
 def _controls(groups: dict[str, list[str]], keys: Sequence[str]) -> None:
     """Sets each widget to what the address says, so that a reload and a link show the same."""
     given = words()
-    state = st.session_state
-    state["curves-group"] = given.get("group") if given.get("group") in groups else OVERVIEW
-    state["curves-metrics"] = [key for key in given.get("metric", "").split(",") if key in keys]
-    state["curves-axis"] = "time" if given.get("x") == "time" else "step"
-    state["curves-smooth"] = _smoothing(given.get("smooth"))
-    st.pills("Group", list(groups), key="curves-group", on_change=_group_changed, label_visibility="collapsed")
+    show_value("curves-group", given.get("group") if given.get("group") in groups else OVERVIEW)
+    show_value("curves-metrics", [key for key in given.get("metric", "").split(",") if key in keys])
+    show_value("curves-axis", "time" if given.get("x") == "time" else "step")
+    show_value("curves-smooth", _smoothing(given.get("smooth")))
+    st.pills(
+        "Group",
+        list(groups),
+        key="curves-group",
+        on_change=changed("curves-group", lambda new: change(group=None if new == OVERVIEW else new, metric=None)),
+        label_visibility="collapsed",
+    )
     with st.container(horizontal=True, vertical_alignment="bottom", key="curves-controls"):
         st.multiselect(
             "Metrics",
             list(keys),
             key="curves-metrics",
-            on_change=_metrics_changed,
+            on_change=changed("curves-metrics", lambda new: change(metric=",".join(new))),
             placeholder="those of the group",
             help="Metrics drawn in place of the group's.",
             width=420,
@@ -92,7 +98,7 @@ def _controls(groups: dict[str, list[str]], keys: Sequence[str]) -> None:
             "Over",
             ["step", "time"],
             key="curves-axis",
-            on_change=lambda: change(x="time" if state["curves-axis"] == "time" else None),
+            on_change=changed("curves-axis", lambda new: change(x="time" if new == "time" else None)),
             help="Steps, or hours of running: the seconds of the steps added up, without pauses and lost work.",
         )
         st.selectbox(
@@ -100,7 +106,7 @@ def _controls(groups: dict[str, list[str]], keys: Sequence[str]) -> None:
             _SMOOTH,
             key="curves-smooth",
             format_func=lambda weight: "off" if not weight else f"{weight:g}",
-            on_change=lambda: change(smooth=f"{state['curves-smooth']:g}" if state["curves-smooth"] else None),
+            on_change=changed("curves-smooth", lambda new: change(smooth=f"{new:g}" if new else None)),
             help="Weight of earlier points in an exponential mean.",
             width=130,
         )
@@ -111,15 +117,6 @@ def _chosen(groups: dict[str, list[str]], keys: Sequence[str]) -> tuple[list[str
     group = state.get("curves-group") or OVERVIEW
     wanted = state.get("curves-metrics") or groups[group]
     return list(wanted), cast(Axis, state.get("curves-axis") or "step"), float(state["curves-smooth"])
-
-
-def _group_changed() -> None:
-    group = st.session_state["curves-group"]
-    change(group=None if group in (None, OVERVIEW) else group, metric=None)
-
-
-def _metrics_changed() -> None:
-    change(metric=",".join(st.session_state["curves-metrics"]))
 
 
 def _smoothing(text: str | None) -> float:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from console.components.address import run_query, set_run_query
+from console.components.address import run_query, set_run_query, show_value
 from console.services.runs import AGES_S, RunQuery
 from mmrl.jobs.searching import JobChoices
 from mmrl.jobs.states import JobState
@@ -16,12 +16,10 @@ _AGES = {"1h": "the last hour", "1d": "the last day", "7d": "the last 7 days", "
 
 def filters(choices: JobChoices) -> None:
     query = run_query()
-    state = st.session_state
-    state["filter-q"] = query.text
-    state["filter-state"] = list(query.states)
-    state["filter-kind"], state["filter-pool"] = query.kind, query.pool
-    state["filter-owner"], state["filter-age"] = query.owner, query.age
-    state["filter-tag"] = list(query.tags)
+    shown: dict[str, object] = {"q": query.text, "state": list(query.states), "tag": list(query.tags)}
+    shown |= {"kind": query.kind, "pool": query.pool, "owner": query.owner, "age": query.age}
+    for name, value in shown.items():
+        show_value(f"filter-{name}", value)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="runs-filters"):
         st.text_input(
             "Search",
@@ -74,7 +72,7 @@ def _one_of(
 
 def _changed() -> None:
     """A new filter begins at its first page; what was chosen stays chosen."""
-    state = st.session_state
+    state = st.session_state.to_dict()  # as a whole: see `changes`
     query = run_query()
     set_run_query(
         replace(

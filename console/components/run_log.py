@@ -5,7 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from console import context
-from console.components.address import change, words
+from console.components.address import change, show_value, words
+from console.components.changes import changed
 from console.components.parts import empty_state, part
 from console.components.text import literal
 from console.services import logs
@@ -48,17 +49,30 @@ def _choose(files: list[LogFile]) -> LogFile:
     assert file is not None
     attempts = list(dict.fromkeys(each.attempt for each in files))
     names = [each.name for each in files if each.attempt == file.attempt]
-    st.session_state["log-attempt"], st.session_state["log-file"] = file.attempt, file.name
-    st.session_state["log-find"] = given.get("find", "")
+    show_value("log-attempt", file.attempt)
+    show_value("log-file", file.name)
+    show_value("log-find", given.get("find", ""))
     with st.container(horizontal=True, vertical_alignment="bottom", key="log-choice"):
-        st.selectbox("Attempt", attempts, key="log-attempt", on_change=_other_attempt, width=110)
-        st.selectbox("File", names, key="log-file", on_change=_other_file, width=240)
+        st.selectbox(
+            "Attempt",
+            attempts,
+            key="log-attempt",
+            on_change=changed("log-attempt", lambda new: change(attempt=str(new), end=None)),
+            width=110,
+        )
+        st.selectbox(
+            "File",
+            names,
+            key="log-file",
+            on_change=changed("log-file", lambda new: change(file=new, end=None)),
+            width=240,
+        )
         st.text_input(
             "Search",
             key="log-find",
             placeholder="text in a line",
             help="Lines that hold it, from the end backwards; capitals do not matter.",
-            on_change=lambda: change(find=st.session_state["log-find"].strip(), end=None),
+            on_change=changed("log-find", lambda new: change(find=new.strip(), end=None)),
             width=320,
         )
     return file
@@ -130,14 +144,6 @@ def _found(file: LogFile, needle: str) -> None:
 
 def _open_match(file: LogFile, offset: int) -> None:
     change(find=None, end=str(min(file.num_bytes, logs.piece_at(file, offset).start + 4000)))
-
-
-def _other_attempt() -> None:
-    change(attempt=str(st.session_state["log-attempt"]), end=None)
-
-
-def _other_file() -> None:
-    change(file=st.session_state["log-file"], end=None)
 
 
 def _number(text: str | None) -> int | None:

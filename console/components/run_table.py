@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import streamlit as st
 
 from console import context
-from console.components.address import run_query, set_run_query
+from console.components.address import run_query, set_run_query, show_value
+from console.components.changes import changed
 from console.components.parts import empty_state
 from console.components.run_buttons import ASKS, LABELS, ask
 from console.components.text import age, job_link, literal, state_badge
@@ -58,12 +60,11 @@ def _line(line: RunLine, page: RunsPage, query: RunQuery) -> None:
         pick, name, state, progress, owner = st.columns(_WIDTHS, vertical_alignment="center")
         with pick:
             key = f"pick-{job.id}"
-            st.session_state[key] = job.id in query.picked
+            show_value(key, job.id in query.picked)
             st.checkbox(
                 literal(f"Choose {job.name} {job.short_id}"),
                 key=key,
-                on_change=_pick,
-                args=(job.id,),
+                on_change=changed(key, partial(_pick, job.id)),
                 label_visibility="collapsed",
             )
         with name, st.container(gap=None):
@@ -136,10 +137,9 @@ def _turn(label: str, query: RunQuery | None) -> None:
     )
 
 
-def _pick(job_id: str) -> None:
+def _pick(job_id: str, is_chosen: bool) -> None:
     """Of the id, whatever the table shows by now."""
     query = run_query()
-    is_chosen = bool(st.session_state.get(f"pick-{job_id}"))
     others = tuple(each for each in query.picked if each != job_id)
     set_run_query(replace(query, picked=(*others, job_id) if is_chosen else others))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from console.components.address import change
+from console.components.address import change, show_value
 from console.components.changes import changed
 from console.services.responses import ONLY, GroupFilter
 
@@ -16,11 +16,11 @@ _FORGET = ("split", "step", "find", "only", "part")
 def show_filter(wanted: GroupFilter, parts: Sequence[str]) -> None:
     """parts: the rewards that a range may be asked of, `total` among them."""
     for name in ("find", "only", "part"):
-        st.session_state[f"responses-{name}"] = getattr(wanted, name) or ("" if name == "find" else None)
+        show_value(f"responses-{name}", getattr(wanted, name) or ("" if name == "find" else None))
     for name in ("low", "high"):
-        st.session_state[f"responses-{name}"] = getattr(wanted, name)
+        show_value(f"responses-{name}", getattr(wanted, name))
     if wanted.part not in parts:
-        st.session_state["responses-part"] = None
+        show_value("responses-part", None)
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="responses-filter"):
         placeholder = "text of prompt or response"
         st.text_input("Search", key="responses-find", placeholder=placeholder, width=260, on_change=take("find"))
@@ -49,10 +49,7 @@ def take(name: str) -> Callable[[], None]:
     """What a widget was set to goes into the address, and what it makes meaningless out of it."""
 
     def store(value: object) -> None:
-        change(**{name: None if value in (None, "") else str(value)})
-        if name in _FORGET:
-            change(group=None, page=None)
-        if name == "split":
-            change(step=None)
+        forgotten = ("group", "page", *(("step",) if name == "split" else ())) if name in _FORGET else ()
+        change(**dict.fromkeys(forgotten), **{name: None if value in (None, "") else str(value)})
 
     return changed(f"responses-{name}", store)
