@@ -109,7 +109,10 @@ def _language_flops(
     is_plain: bool,
     head_size: int,
 ) -> float:
-    """Each prompt's tokens once; of a response all tokens but the last are inputs, and all are predicted."""
+    """Each prompt's tokens once; of a response all tokens but the last are inputs, and all are predicted.
+
+    On the prefix path the last layer makes only keys and values of a prompt's tokens before its last one.
+    """
     config = policy.hf.config.get_text_config()
     layers = policy.family.language_model(policy.hf).layers
     heads = config.num_attention_heads
@@ -117,13 +120,21 @@ def _language_flops(
     num_tokens = sum(len(prompt) for prompt in prompts)
     pairs = sum(len(prompt) ** 2 for prompt in prompts)
     num_predicted = len(prompts)
+    left_out = 0.0
+    if not is_plain:
+        num_left_out = num_tokens - len(prompts)
+        attention = layers[-1].self_attn
+        keys_and_values = _linear_size([attention.k_proj, attention.v_proj])
+        left_out = 2.0 * num_left_out * (_linear_size([layers[-1]]) - keys_and_values)
+        left_out += 4.0 * width * (pairs - num_tokens)
     for prompt, length in zip(prompt_of_row, lengths, strict=True):
         num_inputs = max(length - 1, 0)
         num_tokens += num_inputs
         num_predicted += num_inputs
         num_keys = len(prompts[prompt]) + num_inputs
         pairs += num_inputs * num_keys + (len(prompts[prompt]) * num_inputs if is_plain else 0)
-    return 2.0 * (num_tokens * _linear_size(layers) + num_predicted * head_size) + 4.0 * len(layers) * width * pairs
+    linear = 2.0 * (num_tokens * _linear_size(layers) + num_predicted * head_size)
+    return linear + 4.0 * len(layers) * width * pairs - left_out
 
 
 def _vision_flops(policy: PolicyModel, prompts: Sequence[PreparedPrompt], *, share_images: bool) -> Flops:

@@ -186,15 +186,15 @@ class PolicyModel(nn.Module):
     def _forward_prompts(self, prompts: Sequence[PreparedPrompt]) -> Prefix:
         rows = self._build_rows(prompts, share_images=True)
         cache = empty_cache()
-        with self.precision():
-            hidden = self._run_rows(rows, cache)
         lengths = rows.lengths.to(self.device)
-        real = torch.arange(hidden.shape[1], device=self.device) < lengths[:, None]
+        with self.precision():
+            hidden = self._run_rows(rows, cache, last_tokens=lengths - 1)
+        real = torch.arange(rows.token_ids.shape[1], device=self.device) < lengths[:, None]
         return Prefix(
             cache=cache,
             attention_mask=real,
             next_positions=rows.positions.amax(dim=(0, 2)).to(self.device) + 1,
-            last_hidden=hidden[torch.arange(len(prompts), device=self.device), lengths - 1],
+            last_hidden=hidden[:, 0],
             has_gaps=len(set(rows.lengths.tolist())) > 1,
         )
 
@@ -278,8 +278,8 @@ class PolicyModel(nn.Module):
             share_images=share_images,
         )
 
-    def _run_rows(self, rows: Rows, cache: Any | None) -> Tensor:
-        """Hidden states (rows, length, hidden) with the images' features in their places."""
+    def _run_rows(self, rows: Rows, cache: Any | None, *, last_tokens: Tensor | None = None) -> Tensor:
+        """Hidden states (rows, length, hidden) with the images' features in their places; last_tokens: see `run`."""
         embeds = self._embed(rows.token_ids)
         slots = None
         if rows.images:
@@ -301,6 +301,7 @@ class PolicyModel(nn.Module):
             cache=cache,
             slots=slots,
             segment_lengths=rows.segment_lengths,
+            last_tokens=last_tokens,
         )
 
     def _embed(self, token_ids: Tensor) -> Tensor:

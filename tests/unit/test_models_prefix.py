@@ -38,6 +38,19 @@ def test_prompts_of_unequal_length_are_each_what_they_are_alone(policy, prompts)
 
 
 @torch.no_grad()
+def test_of_a_prompt_the_last_layer_computes_its_last_token_only(policy, prompts):
+    layers, lengths = policy.family.language_model(policy.hf).layers, torch.tensor([len(prompt) for prompt in prompts])
+    seen = []
+    for layer in (layers[-2], layers[-1]):
+        layer.mlp.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape[1]))
+    prefix = policy.prefill(prompts)
+    assert seen == [max(lengths), 1]
+    whole = policy._run_rows(policy._build_rows(prompts, share_images=True), cache=None)
+    assert seen[2:] == [max(lengths)] * 2
+    assert gap(prefix.last_hidden, whole[torch.arange(len(prompts)), lengths - 1]) < TOLERANCE
+
+
+@torch.no_grad()
 def test_token_by_token_is_what_all_at_once_is(policy, prompts):
     ids = tokens(len(prompts), 5)
     at_once, after = policy.extend(policy.prefill(prompts), ids)

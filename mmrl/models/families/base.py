@@ -18,6 +18,7 @@ from transformers import Cache
 from mmrl.batch import PreparedImage, PreparedPrompt
 from mmrl.config.run import ModelPart
 from mmrl.models.fast import make_fast
+from mmrl.models.fast.last_tokens import tokens_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,21 +113,31 @@ class Family(ABC):
         cache: Cache | None,
         slots: ImageSlots | None = None,
         segment_lengths: Sequence[int] | None = None,
+        last_tokens: Tensor | None = None,
     ) -> Tensor:
         """Hidden states (rows, length, hidden) of `embeds`, whose image features are in place already.
+
+        last_tokens: (rows,) int64, the only token of each row whose hidden state is wanted, beside what goes into the
+        cache; the result is (rows, 1, hidden).
 
         positions: (axes, rows, length). mask, segment_lengths: see `mmrl.models.attention`. slots: for families that
         add image features to later layers too.
         """
-        return self.language_model(hf)(
+        more: dict[str, Any] = self._slot_arguments(slots, embeds)
+        if segment_lengths is not None:
+            more["segment_lengths"] = segment_lengths
+        num_levels = 0 if slots is None else len(slots.features.deepstack)
+        if last_tokens is not None and num_levels < len(self.language_model(hf).layers):
+            more["last_tokens"] = last_tokens
+        hidden: Tensor = self.language_model(hf)(
             inputs_embeds=embeds,
             position_ids=self._position_ids(positions),
             attention_mask=mask,
             past_key_values=cache,
             use_cache=cache is not None,
-            **({} if segment_lengths is None else {"segment_lengths": segment_lengths}),
-            **self._slot_arguments(slots, embeds),
+            **more,
         ).last_hidden_state
+        return hidden if last_tokens is None or hidden.shape[1] == 1 else tokens_of(hidden, last_tokens)
 
     def embed(self, hf: Any, token_ids: Tensor) -> Tensor:
         return hf.get_input_embeddings()(token_ids)

@@ -49,8 +49,8 @@ def gated_linear(gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None) 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """weight · x / sqrt(mean(x²) + eps) over the last axis (arXiv 1910.07467)."""
-    if not torch.is_grad_enabled() and x.dtype == weight.dtype:
-        return functional.rms_norm(x, (x.shape[-1],), weight, eps)
+    if not torch.is_grad_enabled():
+        return _normed(x, weight, eps)[0]
     return _RmsNorm.apply(x, weight, eps)
 
 
@@ -64,6 +64,13 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return result
+
+
+def _weight_gradient(rows: Tensor, x: Tensor) -> Tensor:
+    """(outputs, inputs) of a linear map, from rows (N, outputs) of its gradient. MKL is faster where the product's
+    first side is the longer one, by a tenth to a third with the shapes of training."""
+    x = x.reshape(-1, x.shape[-1])
+    return rows.t() @ x if rows.shape[1] >= x.shape[1] else (x.t() @ rows).t()
 
 
 class _Linear(torch.autograd.Function):
@@ -80,7 +87,7 @@ class _Linear(torch.autograd.Function):
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
         return (
             _product(rows, weight.t(), None).view(x.shape) if needs_x else None,
-            rows.t() @ x.reshape(-1, x.shape[-1]) if needs_weight else None,
+            _weight_gradient(rows, x) if needs_weight else None,
             rows.sum(0) if needs_bias else None,
         )
 
@@ -100,20 +107,26 @@ class _GatedLinear(torch.autograd.Function):
         active = functional.silu(gate)
         grad_weight = None
         if ctx.needs_input_grad[2]:
-            grad_weight = rows.t() @ (active * up).reshape(-1, up.shape[-1])
+            grad_weight = _weight_gradient(rows, active * up)
         grad_hidden = _product(rows, weight.t(), None).view(up.shape)
         grad_up = active.mul_(grad_hidden)
         grad_gate = torch.ops.aten.silu_backward(grad_hidden.mul_(up), gate)
         return grad_gate, grad_up, grad_weight, rows.sum(0) if ctx.needs_input_grad[3] else None
 
 
+def _normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The result and (…, 1) what x is scaled by. Two passes over x fewer than torch's own norm makes on a CPU."""
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_exact(x))
+    scale = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+    return (x * scale).mul_(weight).to(x.dtype), scale
+
+
 class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_exact(x))
-        scale = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+        result, scale = _normed(x, weight, eps)
         ctx.save_for_backward(x, weight, scale)
-        return (x * scale).mul_(weight).to(x.dtype)
+        return result
 
     @staticmethod
     @once_differentiable

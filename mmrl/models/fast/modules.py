@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from mmrl.models.attention import attend
 from mmrl.models.fast.functions import attend_within, can_use_onednn, gated, gated_linear, linear, rms_norm, rotate
+from mmrl.models.fast.last_tokens import mask_behind, tokens_of
 
 
 def make_fast(model: nn.Module) -> None:
@@ -62,8 +63,29 @@ class FastGatedMlp(nn.Module):
         return down(nn.functional.silu(gate(x)) * up(x))
 
 
+class FastDecoderLayer(nn.Module):
+    """A layer of a language model.
+
+    last_tokens: (rows,) int64, for passes of which nothing but the last layer's keys and values and one state a row is
+    needed: the last layer then computes queries, attention and what follows for these tokens only, (rows, 1, hidden).
+    """
+
+    def forward(
+        self: Any, hidden_states: Tensor, *arguments: Any, last_tokens: Tensor | None = None, **named: Any
+    ) -> Tensor:
+        attention = self.self_attn
+        if last_tokens is None or attention.layer_idx + 1 < attention.config.num_hidden_layers:
+            return super().forward(hidden_states, *arguments, **named)
+        attended, _ = attention(self.input_layernorm(hidden_states), *arguments, last_tokens=last_tokens, **named)
+        hidden_states = tokens_of(hidden_states, last_tokens) + attended
+        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+
+
 class FastLanguageAttention(nn.Module):
-    """Attention with rotary positions; heads are normalised where the family does (Qwen3)."""
+    """Attention with rotary positions; heads are normalised where the family does (Qwen3).
+
+    last_tokens: (rows,) int64, the only tokens that ask, each for what its row has up to it: (rows, 1, hidden).
+    """
 
     def forward(
         self: Any,
@@ -72,16 +94,22 @@ class FastLanguageAttention(nn.Module):
         attention_mask: Tensor | None = None,
         past_key_values: Any | None = None,
         segment_lengths: Sequence[int] | None = None,
+        last_tokens: Tensor | None = None,
         **_: Any,
     ) -> tuple[Tensor, None]:
         shape = (*hidden_states.shape[:-1], -1, self.head_dim)
-        query = self.q_proj(hidden_states).view(shape)
+        asking = hidden_states if last_tokens is None else tokens_of(hidden_states, last_tokens)
+        query = self.q_proj(asking).view(*asking.shape[:-1], -1, self.head_dim)
         key = self.k_proj(hidden_states).view(shape)
         value = self.v_proj(hidden_states).view(shape).transpose(1, 2)
         if hasattr(self, "q_norm"):
             query, key = self.q_norm(query), self.k_norm(key)
         cos, sin = (part.unsqueeze(2) for part in position_embeddings)
-        query, key = rotate(query, cos, sin).transpose(1, 2), rotate(key, cos, sin).transpose(1, 2)
+        key = rotate(key, cos, sin).transpose(1, 2)
+        if last_tokens is not None:
+            cos, sin = (tokens_of(part.expand(len(last_tokens), -1, -1, -1), last_tokens) for part in (cos, sin))
+            attention_mask = mask_behind(last_tokens, key.shape[2], value.dtype)
+        query = rotate(query, cos, sin).transpose(1, 2)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
         output, _weights = attend(
@@ -110,13 +138,20 @@ def _behaviour_for(module: nn.Module) -> type[nn.Module] | None:
         return FastLinear
     if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
         return FastRmsNorm
-    if {"gate_proj", "up_proj", "down_proj"} <= parts.keys() and type(module.act_fn).__name__.startswith("SiLU"):
+    if _is_gated(module):
         return FastGatedMlp
+    if {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"} <= parts.keys() and _is_gated(module.mlp):
+        return FastDecoderLayer
     if {"q_proj", "k_proj", "v_proj", "o_proj"} <= parts.keys() and hasattr(module, "layer_idx"):
         return FastLanguageAttention
     if {"qkv", "proj"} <= parts.keys() and hasattr(module, "num_heads"):
         return FastVisionAttention
     return None
+
+
+def _is_gated(module: Any) -> bool:
+    parts = dict(module.named_children())
+    return {"gate_proj", "up_proj", "down_proj"} <= parts.keys() and type(module.act_fn).__name__.startswith("SiLU")
 
 
 def _subclass(behaviour: type[nn.Module], kind: type[nn.Module]) -> type[nn.Module]:
