@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from console.components.long_text import model_text, text_style
-from console.services.label_items import Item
+from console.services.label_drawing import Item
 
 _MAX_SHOWN = 20_000
 """Characters of a text before all of it must be asked for."""

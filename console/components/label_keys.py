@@ -17,7 +17,7 @@ import streamlit as st
 from console.components.changes import changed
 from console.components.once import say_once
 from console.components.parts import attempted
-from console.services.label_items import Item
+from console.services.label_drawing import Item
 from console.services.labelling import MAX_REASON, Begun, ranks_of
 from mmrl.jobs.marks import Mark, Marks
 
@@ -105,12 +105,6 @@ def undo_button(marks: Marks, last: Mark | None, judging: Judging | None) -> Non
         )
     elif last is not None:
         st.button("Take back the last one", key="label-undo", shortcut="z", on_click=partial(_undo, marks, last))
-
-
-def place_notes(judging: Judging) -> list[str]:
-    """Beside each answer as shown, its place so far."""
-    ranks = {answer: rank for rank, level in enumerate(judging.begun.placed, start=1) for answer in level}
-    return [f"place {ranks[place]}" if place in ranks else "" for place in judging.shown]
 
 
 def _reasons(judging: Judging) -> None:

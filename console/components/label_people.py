@@ -7,16 +7,22 @@ from pathlib import Path
 
 import streamlit as st
 
+from console.components.export_button import export_button
 from console.components.label_item import item_view
+from console.components.number_table import number_table
 from console.components.text import literal
 from console.services.formats import age_text, count_text, number_text
-from console.services.label_items import Candidate, Item
+from console.services.label_drawing import Candidate, Item
+from console.services.label_export import export_results
+from console.services.label_items import ItemSource
 from console.services.label_results import (
     FEW,
     AgreementReport,
     Disagreement,
+    PersonCounts,
     Standing,
     agreement_of,
+    counts_of_people,
     disagreements,
     standings,
 )
@@ -45,68 +51,89 @@ def people(items: Sequence[Item], marks: Sequence[Mark], names: Mapping[str, str
         st.progress(min(1.0, share), text=told)
 
 
-def results(
-    items: Sequence[Item],
-    marks: Sequence[Mark],
-    names: Mapping[str, str],
-    image: Callable[[str], Path | None],
-) -> None:
-    """What nobody may see who still judges blind."""
+def results(source: ItemSource, items: Sequence[Item], marks: Sequence[Mark], names: Mapping[str, str]) -> None:
+    """What nobody may see who still judges blind, or may take a mark back."""
     if not marks:
         return
-    _standings(items, marks)
-    if len({mark.user_id for mark in marks}) < 2:
+    found, report, counts = standings(items, marks), agreement_of(marks), counts_of_people(marks)
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.subheader("Result", help="By what most people chose of each two answers.", width="content")
+        export_button(export_results(source.about, found, report, counts, names), key="label-results")
+    if found:
+        number_table([_standing_row(each) for each in found], key="standings")
+        st.caption("Intervals are Wilson's at 95 %, over prompts: pairs of one prompt are no independent draws.")
+    number_table([_person_row(each, names) for each in counts], key="people")
+    if len(counts) < 2:
         st.caption("Agreement is told once a second person has judged: send them this page's address.")
         return
     st.subheader("Agreement", help=f"{_KAPPA} {_ALPHA}")
-    _agreement(agreement_of(marks), names)
-    _disagreements(disagreements(items, marks), names, image)
+    _agreement(report, names)
+    _disagreements(disagreements(items, marks), names, source.image)
 
 
-def agreement_text(found: Agreement, *, what: str) -> str:
-    if found.value is None or found.low is None or found.high is None:
-        return f"{what} not defined on {count_text(found.num)}: only one choice was made"
-    told = f"{what} {number_text(found.value, 3)} (95 % between {number_text(found.low, 2)} and "
-    told += f"{number_text(found.high, 2)}) on {count_text(found.num)}"
+def agreement_note(found: Agreement) -> str:
+    """What a reader has to mind of a value; empty where nothing."""
+    if found.value is None or found.low is None:
+        return "not defined, only one choice was made"
     if found.low <= 0:
-        return f"{told}: it may be chance, more has to be judged"
-    return f"{told}: few, so take the interval seriously" if found.num < FEW else told
+        return "it may be chance, more has to be judged"
+    return "few, so take the interval seriously" if found.num < FEW else ""
 
 
 def _agreement(report: AgreementReport, names: Mapping[str, str]) -> None:
-    for one, other, found in report.kappas:
-        pair = f"{names.get(one, one)} and {names.get(other, other)}"
-        st.text(f"{pair}: {agreement_text(found, what='Cohen’s kappa')}")
-    if report.alpha.num:
-        st.text(f"All: {agreement_text(report.alpha, what='Krippendorff’s alpha')}")
-    else:
+    if not report.alpha.num:
         st.text("No two people have judged the same yet.")
-
-
-def _standings(items: Sequence[Item], marks: Sequence[Mark]) -> None:
-    found = standings(items, marks)
-    if not found:
         return
-    st.subheader("Result", help="By what most people chose of each two answers. It is told once you have judged all.")
-    for each in found:
-        st.text(_standing_text(each))
+    found = [
+        (f"{names.get(one, one)} and {names.get(other, other)}, Cohen’s kappa", kappa)
+        for one, other, kappa in report.kappas
+    ]
+    found.append(("All, Krippendorff’s alpha", report.alpha))
+    number_table([_agreement_row(who, each) for who, each in found], key="agreement")
+    for who, each in found:
+        if note := agreement_note(each):
+            st.caption(literal(f"{who}: {note}."))
 
 
-def _standing_text(each: Standing) -> str:
-    told = f"{each.by}: better {each.wins}, worse {each.losses}, as good {each.ties}, none good {each.all_bad}, "
-    told += f"people divided {each.divided}"
-    if each.low is None or each.high is None:
-        return told
-    interval = f"95 % between {each.low:.0%} and {each.high:.0%}, over {_prompts(each.num_prompts)}"
-    return f"{told}; won {_share(each.wins, each.losses)} ({interval})"
+def _agreement_row(who: str, found: Agreement) -> dict[str, str]:
+    return {
+        "Between": literal(who),
+        "Agreement": number_text(found.value, 3),
+        "95 % interval": _interval(found.low, found.high),
+        "Judged by two or more": count_text(found.num),
+    }
 
 
-def _prompts(num: int) -> str:
-    return "1 prompt" if num == 1 else f"{count_text(num)} prompts"
+def _interval(low: float | None, high: float | None) -> str:
+    return "–" if low is None or high is None else f"{number_text(low, 3)} to {number_text(high, 3)}"
 
 
-def _share(wins: int, losses: int) -> str:
-    return f"{wins / (wins + losses):.0%} of {count_text(wins + losses)}"
+def _standing_row(each: Standing) -> dict[str, str]:
+    decided = each.wins + each.losses
+    return {
+        "Answers of": literal(each.by),
+        "Better": count_text(each.wins),
+        "Worse": count_text(each.losses),
+        "As good": count_text(each.ties),
+        "None good": count_text(each.all_bad),
+        "People divided": count_text(each.divided),
+        "Share won": number_text(each.wins / decided, 3) if decided else "–",
+        "95 % interval": _interval(each.low, each.high),
+        "Prompts": count_text(each.num_prompts),
+    }
+
+
+def _person_row(each: PersonCounts, names: Mapping[str, str]) -> dict[str, str]:
+    sided = f"{count_text(each.num_left)} of {count_text(each.num_sided)}" if each.num_sided else "–"
+    return {
+        "Person": literal(names.get(each.user_id, each.user_id)),
+        "Judged": count_text(each.num_judged),
+        "Preferred one": count_text(each.num_preferred),
+        "As good": count_text(each.num_ties),
+        "None good": count_text(each.num_all_bad),
+        "Took the left": sided,
+        "Median time": "–" if each.seconds is None else f"{number_text(each.seconds, 2)} s",
+    }
 
 
 def _disagreements(

@@ -13,7 +13,8 @@ from console.components.parts import attempted
 from console.components.text import literal
 from console.services.exports import Export, Record
 from console.services.formats import count_text
-from console.services.label_items import Drawing, Item, ItemSource
+from console.services.label_drawing import Drawing, Item
+from console.services.label_items import ItemSource
 from console.services.mark_data import as_preferences, mark_rows, register_marks
 from console.services.mark_runs import base_text
 from mmrl.data.registry import DatasetInfo

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -42,12 +42,6 @@ def set_rewards(what: str, text: str, then: Callable[[], None] | None = None) ->
         st.session_state[f"rewards-{what}"] = text
         if then is not None:
             then()
-
-
-def number_table(rows: Sequence[Mapping[str, str]], *, key: str) -> None:
-    """A small table whose first column is words and whose others are numbers, as text, to the right."""
-    with st.container(key=f"numbers-{key}"):
-        st.table(list(rows), border="horizontal")
 
 
 def task_view(what: What, stamp: str, view: Callable[[object], None]) -> None:

@@ -11,8 +11,9 @@ import streamlit as st
 from console import context
 from console.components.dataset_rows import pager
 from console.components.long_text import model_text
+from console.components.number_table import number_table
 from console.components.parts import attempted, empty_state, problem
-from console.components.reward_task import number_table, rewards_area, task_view, work
+from console.components.reward_task import rewards_area, task_view, work
 from console.components.text import literal, shown
 from console.services.datasets import Catalogued
 from console.services.formats import count_text, number_text

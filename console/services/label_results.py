@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from statistics import median
 
-from console.services.label_items import Item
+from console.services.label_drawing import Item
 from mmrl.evaluation.agreement import Agreement, alpha_with_interval, kappa_with_interval
 from mmrl.evaluation.intervals import wilson
 from mmrl.evaluation.majority import most_chosen
@@ -51,6 +52,21 @@ class Standing:
     num_prompts: int
     low: float | None
     high: float | None
+
+
+@dataclass(frozen=True)
+class PersonCounts:
+    """What one person chose, over items. num_left: pairs of which they took the left answer, of num_sided in which they
+    took a side; far from a half, sides may have drawn them. seconds: median time to a choice; None where unknown."""
+
+    user_id: str
+    num_judged: int
+    num_preferred: int
+    num_ties: int
+    num_all_bad: int
+    num_left: int
+    num_sided: int
+    seconds: float | None
 
 
 def agreement_of(marks: Iterable[Mark]) -> AgreementReport:
@@ -108,6 +124,32 @@ def standings(items: Iterable[Item], marks: Iterable[Mark]) -> list[Standing]:
                 prompts[maker].add(known[key].prompt.id)
     found = [_standing(by, own, len(prompts[by])) for by, own in counts.items()]
     return sorted(found, key=lambda each: (each.losses - each.wins, each.by))
+
+
+def counts_of_people(marks: Iterable[Mark]) -> list[PersonCounts]:
+    """Of each person who judged anything, the busiest first."""
+    by_user: dict[str, list[Mark]] = defaultdict(list)
+    for mark in marks:
+        by_user[mark.user_id].append(mark)
+    found = [_counts_of(user, own) for user, own in by_user.items()]
+    return sorted(found, key=lambda each: (-each.num_judged, each.user_id))
+
+
+def _counts_of(user_id: str, marks: Sequence[Mark]) -> PersonCounts:
+    all_bad = sum(mark.all_bad for mark in marks)
+    ties = sum(not mark.all_bad and len(set(mark.ranks)) == 1 for mark in marks)
+    sided = [mark for mark in marks if mark.choice in ("a", "b")]
+    seconds = [mark.seconds for mark in marks if mark.seconds is not None]
+    return PersonCounts(
+        user_id,
+        num_judged=len(marks),
+        num_preferred=len(marks) - all_bad - ties,
+        num_ties=ties,
+        num_all_bad=all_bad,
+        num_left=sum(mark.shown[0] == (0 if mark.choice == "a" else 1) for mark in sided),
+        num_sided=len(sided),
+        seconds=median(seconds) if seconds else None,
+    )
 
 
 def _standing(by: str, counts: Mapping[str, int], num_prompts: int) -> Standing:

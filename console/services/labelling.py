@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from console.services.label_items import Item
+from console.services.label_drawing import Item
 from mmrl.jobs.marks import Mark
 
 TAGS = (

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from console.services.label_items import Candidate, Item
+from console.services.label_drawing import Candidate, Item
 from console.services.label_results import choices_by_unit
 from mmrl.data.normalise import make_sample
 from mmrl.data.preference import PAIR

@@ -2,12 +2,14 @@
 
 A mark ranks the answers, 1 being the best; equal ranks are as good. Of two answers that is A/B with ties. An item is a
 prompt with certain answers, whatever their order: a person has one mark of it, however many windows they have open.
+
+Who was shown what others chose of an item keeps their own mark of it as it is: it is neither taken back nor set anew.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import combinations
@@ -28,6 +30,11 @@ from mmrl.jobs.roles import check_allowed
 
 Choice = Literal["a", "b", "tie", "both_bad"]
 """Of two answers: the first, the second, as good, neither."""
+
+_IDS_AT_ONCE = 500
+"""In one query; databases take so many parameters at most."""
+_TOLD = "told "
+"""Begins the key of a draft that says: this person knows what others chose of the item whose key follows."""
 
 
 @dataclass(frozen=True, order=True)
@@ -111,7 +118,8 @@ class Marks:
         dropped. Gives its id. shown: as they stand in `answers` unless it is told. keeps_earlier: an earlier one stays
         as it is, and its id is given; for screens whose keys may be pressed again before they show the next item.
 
-        Raises DataError for fewer than two answers, one that is there twice, and ranks or places that are none of them.
+        Raises DataError for fewer than two answers, one that is there twice, and ranks or places that are none of them;
+        ForbiddenError where an earlier one may not be replaced any more, see `tell`.
         """
         self._check()
         shown = tuple(range(len(answers))) if shown is None else tuple(shown)
@@ -133,23 +141,58 @@ class Marks:
         with self._database.transaction() as connection:
             values["id"] = new_id(self._database.now(connection))
             key = {"user_id": self._actor.id, "item": item}
+            if not keeps_earlier and connection.execute(_of(sa.select(tables.marks.c.id), tables.marks, key)).first():
+                self._check_may_change(connection, item)
             self._put(connection, tables.marks, key, values | {"created_at": NOW}, keeps_earlier=keeps_earlier)
             connection.execute(_of(tables.mark_drafts.delete(), tables.mark_drafts, key))
             return str(connection.execute(_of(sa.select(tables.marks.c.id), tables.marks, key)).scalar_one())
 
     def remove(self, mark_id: str) -> None:
-        """Takes back a mark of one's own; one that is gone already is no error."""
+        """Takes back a mark of one's own; one that is gone already is no error. Raises ForbiddenError for somebody
+        else's, and for one of an item of which the person was told what others chose."""
         self._check()
         table = tables.marks
         with self._database.transaction() as connection:
-            owner = connection.execute(sa.select(table.c.user_id).where(table.c.id == mark_id)).scalar()
-            if owner is not None and owner != self._actor.id:
+            found = connection.execute(sa.select(table.c.user_id, table.c.item).where(table.c.id == mark_id)).first()
+            if found is None:
+                return
+            if found.user_id != self._actor.id:
                 raise ForbiddenError(f"{self._actor.name} may not take back a mark that somebody else has set")
+            self._check_may_change(connection, found.item)
             connection.execute(table.delete().where(table.c.id == mark_id))
+
+    def tell(self, items: Iterable[str]) -> None:
+        """Notes that the person is shown what others chose of these items, before they are. Again changes nothing."""
+        left = set(items) - self.told(items)
+        with self._database.transaction() as connection:
+            for item in sorted(left):
+                key = {"user_id": self._actor.id, "item": f"{_TOLD}{item}"}
+                values = {"payload": {}, "updated_at": NOW}
+                self._put(connection, tables.mark_drafts, key, values, keeps_earlier=True)
+
+    def told(self, items: Iterable[str]) -> set[str]:
+        """Those of the items of which the person was told what others chose."""
+        table = tables.mark_drafts
+        query = sa.select(table.c.item).where(table.c.user_id == self._actor.id, table.c.item.startswith(_TOLD))
+        with self._database.reading() as connection:
+            found = {item.removeprefix(_TOLD) for item in connection.execute(query).scalars()}
+        return found & set(items)
 
     def of_source(self, source: str) -> list[Mark]:
         """Everybody's, the oldest first."""
         return self._read(tables.marks.c.source == source)
+
+    def ids_of_source(self, source: str) -> list[str]:
+        """Of the marks of `of_source`, in its order. A mark never changes: one set anew has another id."""
+        table = tables.marks
+        query = sa.select(table.c.id).where(table.c.source == source).order_by(table.c.id)
+        with self._database.reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def by_id(self, ids: Sequence[str]) -> list[Mark]:
+        """Those that are still there, the oldest first."""
+        parts = (ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE))
+        return [mark for part in parts for mark in self._read(tables.marks.c.id.in_(part))]
 
     def all(self) -> list[Mark]:
         """Everybody's of every source, the oldest first."""
@@ -168,7 +211,8 @@ class Marks:
     def begun(self) -> dict[str, dict[str, Any]]:
         """What the person has begun, by item, the oldest first."""
         table = tables.mark_drafts
-        query = sa.select(table).where(table.c.user_id == self._actor.id).order_by(table.c.updated_at)
+        is_own = sa.and_(table.c.user_id == self._actor.id, sa.not_(table.c.item.startswith(_TOLD)))
+        query = sa.select(table).where(is_own).order_by(table.c.updated_at)
         with self._database.reading() as connection:
             return {row.item: dict(row.payload) for row in connection.execute(query)}
 
@@ -179,6 +223,13 @@ class Marks:
 
     def _check(self) -> None:
         check_allowed(self._actor, "label", settings=self._database.settings)
+
+    def _check_may_change(self, connection: sa.Connection, item: str) -> None:
+        key = {"user_id": self._actor.id, "item": f"{_TOLD}{item}"}
+        if connection.execute(_of(sa.select(tables.mark_drafts.c.item), tables.mark_drafts, key)).first() is not None:
+            raise ForbiddenError(
+                f"{self._actor.name} was shown what others chose of these answers, so their mark of them stays as it is"
+            )
 
     def _put(
         self,

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from evaluation_builders import SETTINGS, evaluated
 
-from console.services.label_items import Candidate, Item, ItemSource, panel_source
+from console.services.label_drawing import Candidate, Item
+from console.services.label_items import ItemSource, panel_source
 from mmrl.config.base import home
 from mmrl.data.images import ImageStore
 from mmrl.evaluation.panels import panel_of, save_panel

@@ -9,7 +9,7 @@ PLACES = 25_007
 
 def _page() -> None:
     from console.components.label_item import item_view
-    from console.services.label_items import Candidate, Item
+    from console.services.label_drawing import Candidate, Item
     from mmrl.jobs.marks import Answer
     from mmrl.types import Message, Sample, TextPart
 

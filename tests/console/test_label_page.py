@@ -47,6 +47,11 @@ def _has_button(test: Any, label: str) -> bool:
     return any(button.label == label for button in test.button)
 
 
+def _order(test: Any) -> list[str]:
+    """The strip of a ranking under way."""
+    return [each.value for each in test.markdown if each.value.startswith("**") and each.value[2].isdigit()]
+
+
 def _links(test: Any) -> list[Any]:
     return list(test.get("page_link"))
 
@@ -86,13 +91,18 @@ def test_pairs_are_judged_blind_to_the_end_and_become_a_data_set(fresh_home: Hom
     assert "All judged" in _texts(test)
     marks = _marks(panel)
     wins = sum(mark.choice == "a" for mark in marks)
-    assert f"a-run@0: better {wins}, worse {2 - wins}, as good 1, none good 0" in _texts(test)
+    assert not test.table, "not before one's marks are to stay"
+    test.button(key="label-undo").click().run()
+    assert "2 of 3 judged" in [each.proto.text for each in test.get("progress")]
+    _button(test, "tie").click().run()
+    marks = _marks(panel)
+    test.button(key="label-reveal").click().run()
+    row = next(each for _, each in test.table[0].value.iterrows() if each["Answers of"].endswith("0"))
+    assert row[["Better", "Worse", "As good", "None good"]].tolist() == [str(wins), str(2 - wins), "1", "0"]
     left, right = marks[0].shown[0], marks[1].shown[1]
     assert [mark.choice for mark in marks] == ["ab"[left], "ab"[right], "tie"]
     assert [mark.reason for mark in marks] == ["too long", None, None]
     assert all(mark.seconds is not None for mark in marks)
-    test.button(key="label-undo").click().run()
-    assert "2 of 3 judged" in [each.proto.text for each in test.get("progress")]
     test.button(key="FormSubmitter:label-data-Make the data set").click().run()
     assert "marks: 2 pairs" in _texts(test)
     (name,) = DatasetRegistry().names()
@@ -126,8 +136,29 @@ def test_who_judges_blind_is_told_nothing_of_what_others_chose(
         assert ("1 row" in _texts(test)) == (num_own == 1), "one's own marks alone"
         assert "left one made up" not in next(each for each in test.multiselect if each.label == "Tags").options
         _button(test, "right").click().run()
+    assert not _has_button(test, "Make the data set"), "a mark may still be taken back"
+    test.button(key="label-reveal").click().run()
     assert "4 rows" in _texts(test)
     assert _has_button(test, "Make the data set")
+
+
+def test_who_was_shown_what_others_chose_takes_no_mark_back_also_not_in_another_window(
+    fresh_home: Homes, run_page: RunPage
+) -> None:
+    home = fresh_home("empty")
+    panel = _two_checkpoints(home.path / "runs" / "a-run", 2)
+    test = run_page("label", home)
+    for _ in range(2):
+        _button(test, "left").click().run()
+    other = run_page("label", home)
+    undo = other.button(key="label-undo")
+    test.button(key="label-reveal").click().run()
+    assert "Answers of" in test.table[0].value.columns
+    assert not _has_button(test, "Take back the last one")
+    undo.click().run()
+    assert "was shown what others chose of these answers" in _texts(other)
+    assert len(_marks(panel)) == 2
+    assert not _has_button(run_page("label", home), "Take back the last one")
 
 
 def test_an_admin_may_take_all_along_before_judging_and_is_told_what_that_costs(
@@ -137,16 +168,19 @@ def test_an_admin_may_take_all_along_before_judging_and_is_told_what_that_costs(
     panel = _two_checkpoints(home.path / "runs" / "a-run", 2)
     test = run_page("label", home)
     _button(test, "left").click().run()
-    assert "judge no longer blind" not in _texts(test), "there are no others' marks"
+    assert not _has_button(test, "See what came of it"), "there are no others' marks"
     (mark,) = _marks(panel)
     with Database.open() as database:
         max_ = Users(database).add("Max", role="member")
         Marks(database, max_).add(panel, mark.prompt_id, mark.answers, ranks=mark.ranks[::-1])
     test.run()
     assert "judge no longer blind" in _texts(test)
+    assert "1 row" in _texts(test), "one's own"
+    assert not test.table
+    test.button(key="label-reveal").click().run()
     assert "2 rows" in _texts(test)
     assert _has_button(test, "Make the data set")
-    assert "better" not in _texts(test), "the page itself shows no result yet"
+    assert test.table
     _button(test, "left").click().run()
     made_by = [each.value for each in test.caption if each.value.startswith(("Left · ", "Right · "))]
     assert len(made_by) == 2, "of the divided pair it tells who made which answer"
@@ -215,10 +249,15 @@ def test_a_group_is_ranked_with_ties_and_what_was_begun_is_there_in_a_new_window
     panel = _two_checkpoints(home.path / "runs" / "a-run", 1, responses=2)
     test = run_page("label", home, way="ranking")
     _button(test, "place-2").click().run()
-    assert "Answer 2 · place 1" in _texts(test)
+    assert "Answer 2 · 1st" in _texts(test)
     test = run_page("label", home, way="ranking")
-    assert "Answer 2 · place 1" in _texts(test), "half a ranking is kept"
-    for name in ("tie", "place-4", "place-1", "place-3"):
+    assert "Answer 2 · 1st" in _texts(test), "half a ranking is kept"
+    assert _order(test) == ["**1st** Answer 2", "**2nd** which one?", "**3rd** –", "**4th** –"]
+    _button(test, "tie").click().run()
+    assert _order(test) == ["**1st** Answer 2 = which one?", "**2nd** –", "**3rd** –"]
+    _button(test, "place-4").click().run()
+    assert _order(test) == ["**1st** Answer 2 = 4", "**2nd** which one?", "**3rd** –"]
+    for name in ("place-1", "place-3"):
         _button(test, name).click().run()
         assert not test.exception
     (mark,) = _marks(panel)
@@ -250,5 +289,5 @@ def test_a_viewer_sees_what_came_of_it_and_has_nothing_to_press(
     test = run_page("label", home)
     assert not test.exception
     assert not [each for each in test.button if each.key and each.key.startswith("label-left-")]
-    assert "a-run@0: better" in _texts(test)
+    assert "Answers of" in test.table[0].value.columns
     assert len(_marks(panel)) == 1

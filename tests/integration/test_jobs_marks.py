@@ -130,3 +130,26 @@ def test_a_mark_that_ranks_not_each_answer_once_is_refused(job_database: Databas
         marks.add("panel", "p1", (A, B), ranks=(1,))
     with pytest.raises(DataError, match="shown must name each of 2 answers once"):
         marks.add("panel", "p1", (A, B), ranks=(1, 2), shown=(0, 0))
+
+
+def test_who_was_told_what_others_chose_of_an_item_neither_takes_back_nor_changes_their_mark_of_it(
+    job_database: Database, mia: User, max_: User
+) -> None:
+    marks = Marks(job_database, mia)
+    told = marks.add("panel", "p1", (A, B), ranks=(1, 2))
+    other = marks.add("panel", "p2", (A, B), ranks=(1, 2))
+    Marks(job_database, max_).add("panel", "p1", (A, B), ranks=(2, 1))
+    item = item_key("p1", (A, B))
+    marks.tell([item])
+    marks.tell([item])
+    assert marks.told([item, item_key("p2", (A, B))]) == {item}
+    assert Marks(job_database, max_).told([item]) == set()
+    assert marks.begun() == {}
+    with pytest.raises(ForbiddenError, match="was shown what others chose"):
+        marks.remove(told)
+    with pytest.raises(ForbiddenError, match="was shown what others chose"):
+        marks.add("panel", "p1", (B, A), ranks=(1, 2))
+    assert marks.add("panel", "p1", (B, A), ranks=(1, 2), keeps_earlier=True) == told
+    marks.remove(other)
+    assert [mark.choice for mark in marks.of_source("panel") if mark.user_id == mia.id] == ["a"]
+    assert [mark.id for mark in marks.by_id(marks.ids_of_source("panel"))] == marks.ids_of_source("panel")

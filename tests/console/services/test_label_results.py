@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from label_builders import item, mark_of, pair
 
-from console.services.label_results import agreement_of, disagreements, standings
+from console.services.exports import make
+from console.services.label_export import export_results
+from console.services.label_results import (
+    PersonCounts,
+    agreement_of,
+    counts_of_people,
+    disagreements,
+    standings,
+)
 from mmrl.jobs.marks import Choice
 
 
@@ -82,3 +90,39 @@ def test_what_half_of_the_people_chose_is_divided() -> None:
 def test_answers_of_one_maker_are_not_compared_with_each_other() -> None:
     group = item("p", "a", "b", by=("run@3", "run@3"))
     assert standings([group], [mark_of(group, "a")]) == []
+
+
+def test_what_each_person_chose_is_counted_and_how_often_it_stood_left() -> None:
+    """Of mia's four pairs: left, right, a tie, none good. Of max's ranking of three no side."""
+    pairs = [pair(f"p{n}") for n in range(4)]
+    marks = [
+        mark_of(pairs[0], "a", shown=(0, 1)),
+        mark_of(pairs[1], "a", shown=(1, 0)),
+        mark_of(pairs[2], "tie"),
+        mark_of(pairs[3], "both_bad"),
+        mark_of(item("q", "x", "y", "z"), (1, 2, 2), "max"),
+    ]
+    mia, max_ = counts_of_people(marks)
+    assert mia == PersonCounts("mia", 4, 2, 1, 1, num_left=1, num_sided=2, seconds=None)
+    assert max_ == PersonCounts("max", 1, 1, 0, 0, num_left=0, num_sided=0, seconds=None)
+
+
+def test_results_are_exported_with_intervals_a_row_for_each_maker_agreement_and_person() -> None:
+    pairs = [pair(f"p{n}") for n in range(4)]
+    marks = [mark_of(each, "a", user) for each in pairs for user in ("mia", "max")]
+    export = export_results(
+        "run", standings(pairs, marks), agreement_of(marks), counts_of_people(marks), {"mia": "Mia"}
+    )
+    rows = [record.values for record in export.records()]
+    assert export.total == len(rows) == 6
+    assert [(row["table"], row["of"]) for row in rows] == [
+        ("result", "run@0"),
+        ("result", "run@1"),
+        ("agreement", "max and Mia"),
+        ("agreement", "all"),
+        ("person", "max"),
+        ("person", "Mia"),
+    ]
+    # Wilson for 4 of 4: low = 4 / (4 + 3.841459) = 0.510109, high 1
+    assert (rows[0]["value"], rows[0]["low"], rows[0]["high"]) == (1.0, pytest.approx(0.510109, abs=1e-6), 1.0)
+    assert make(export, "csv").num_rows == 6

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from label_builders import mark_of, pair, panel_items
 
-from console.services.label_items import Drawing, Item, ItemSource
+from console.services.label_drawing import Drawing, Item
+from console.services.label_items import ItemSource
 from console.services.labelling import TAGS, Begun, known_tags, last_of, next_item, progress, ranks_of
 from mmrl.jobs.marks import Mark
 

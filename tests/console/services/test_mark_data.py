@@ -9,7 +9,7 @@ import pytest
 from homes import Home
 from label_builders import item, mark_of, pair, panel_items
 
-from console.services.label_items import Drawing
+from console.services.label_drawing import Drawing
 from console.services.mark_data import as_preferences, mark_rows, register_marks
 from mmrl.data.dataset import load_dataset
 from mmrl.data.registry import register
