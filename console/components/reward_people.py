@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from console import context
+from console.components.export_button import export_button
 from console.components.long_text import model_text
 from console.components.number_table import number_table
 from console.components.parts import attempted, empty_state, part
@@ -16,6 +17,7 @@ from console.components.reward_task import rewards_area, task_view, work
 from console.components.reward_try import dataset_refs, parts
 from console.components.text import literal
 from console.services.formats import count_text, number_text
+from console.services.reward_export import export_agreement, export_pairs
 from console.services.reward_marks import marked_rewards
 from console.services.reward_work import stamp_of
 from mmrl.jobs.marks import Marks
@@ -39,8 +41,12 @@ def people(default: str) -> None:
         else:
             people_text = "1 person" if found.num_people == 1 else f"{count_text(found.num_people)} people"
             unknown = f"; {count_text(found.num_unknown)} of them were never scored" if found.num_unknown else ""
-            st.caption(f"{count_text(found.num_pairs)} pairs, judged by {people_text}{unknown}.")
-            agreement_table([asdict(each) for each in found.agreements], key="marked")
+            told = f"{count_text(found.num_pairs)} pairs, judged by {people_text}{unknown}."
+            rows = [asdict(each) for each in found.agreements]
+            with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+                st.caption(told, width="content")
+                export_button(export_agreement(rows, about={"marks": told}), key="people-export")
+            agreement_table(rows, key="marked")
         st.page_link("app_pages/label.py", label="Label")
     st.subheader("Other rewards on pairs of a data set", help="The rewards below score both answers of each pair anew.")
     refs = dataset_refs()
@@ -77,7 +83,9 @@ def _row(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _result(data: Any) -> None:
-    st.caption(literal(f"{count_text(data['pairs'])} pairs of {data['data']}"))
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        st.caption(literal(f"{count_text(data['pairs'])} pairs of {data['data']}"), width="content")
+        export_button(export_pairs(data), key="pairs-export")
     agreement_table(data["agreement"], key="pairs")
     if data["rows"]:
         st.markdown(f"**{count_text(len(data['rows']))} pairs whose rejected answer gets more**")

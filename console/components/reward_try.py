@@ -10,6 +10,7 @@ import streamlit as st
 
 from console import context
 from console.components.dataset_rows import pager
+from console.components.export_button import export_button
 from console.components.long_text import model_text
 from console.components.number_table import number_table
 from console.components.parts import attempted, empty_state, problem
@@ -17,6 +18,7 @@ from console.components.reward_task import rewards_area, task_view, work
 from console.components.text import literal, shown
 from console.services.datasets import Catalogued
 from console.services.formats import count_text, number_text
+from console.services.reward_export import export_try
 from console.services.reward_work import MAX_ROWS, stamp_of
 from mmrl.data.layout import DEFAULT_SPLIT
 
@@ -48,7 +50,10 @@ def dataset_refs() -> list[str]:
 
 def _result(data: Any) -> None:
     summaries = data["probes"]
-    st.caption(literal(f"{count_text(data['samples'])} rows of {data['data']}, each answered in several ways"))
+    with st.container(horizontal=True, vertical_alignment="center", gap="medium"):
+        told = f"{count_text(data['samples'])} rows of {data['data']}, each answered in several ways"
+        st.caption(literal(told), width="content")
+        export_button(export_try(data), key="try-export")
     number_table([_summary(each) for each in summaries], key="tried")
     if data["problems"]:
         with st.container(border=True, key="try-problems"):

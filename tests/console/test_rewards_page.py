@@ -36,6 +36,13 @@ def _until_over(test: Any, key: str) -> Any:
     return test
 
 
+def _exported(test: Any, key: str) -> list[dict[str, Any]]:
+    """The rows of what an Export button makes."""
+    test.button_group(key=f"{key}-kind").set_value("jsonl").run()
+    test.button(key=f"{key}-make").click().run()
+    return [json.loads(line) for line in test.session_state["export-made"][1].data.splitlines()]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_part_is_whole_in_every_home(shared_home: Homes, run_page: RunPage, kind: str) -> None:
     home = shared_home(kind)
@@ -74,6 +81,10 @@ def test_rewards_are_tried_on_rows_and_what_was_typed_is_still_there(fresh_home:
     assert not test.exception
     assert "2 rows of shapes@train" in _texts(test)
     assert "reference in a box" in _texts(test)
+    rows = _exported(test, "try-export")
+    boxed = [row for row in rows if row["answered_with"] == "reference in a box"]
+    assert len({row["row"] for row in rows}) == len(boxed) == 2
+    assert [(row["part exact"], row["part format"], row["total"]) for row in boxed] == [(1.0, 1.0, 1.5)] * 2
     again = run_page("rewards", home, view="try")
     assert again.text_area(key="rewards-try").value.startswith("- {type: exact}")
     test.text_area(key="rewards-try").set_value("- {type: exat}").run()
@@ -176,5 +187,8 @@ def test_rewards_stand_beside_peoples_marks(fresh_home: Homes, run_page: RunPage
     rows = test.table[0].value
     total = rows[rows["Reward"] == "total"].iloc[0]
     assert (total["Agrees"], total["Disagrees"], total["Same value"]) == ("2", "1", "1")
+    exported = _exported(test, "people-export")
+    assert [row["reward"] for row in exported][:2] == ["total", "exact"]
+    assert (exported[0]["agrees"], exported[0]["low"]) == (2, pytest.approx(0.0942, abs=1e-4))
     # Wilson for 2 of 3: middle (2/3 + 3.841459/6) / 2.280486 = 0.573083, half 0.365305
     assert (total["Share that agrees"], total["95 % interval"]) == ("0.667", "0.0942 to 0.975")
