@@ -21,9 +21,12 @@ from uuid import uuid4
 from console.services.draft_text import parsed, with_changes, with_value
 from mmrl.config.base import home
 from mmrl.data.files import locked, write_bytes
-from mmrl.errors import ConflictError, NotFoundError
+from mmrl.errors import ConfigError, ConflictError, NotFoundError
 from mmrl.jobs.records import User
 
+MAX_CHARACTERS = 200_000
+"""Of a draft's text. A config is a hundredth of that; more is data, which belongs into files, and makes each look at
+the page slow."""
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
@@ -86,6 +89,7 @@ class Drafts:
         self._root = root if root is not None else home() / "drafts"
 
     def create(self, text: str, *, origin: str, **settings: Any) -> Draft:
+        """Raises ConfigError, as what changes a text does, for one of more than MAX_CHARACTERS."""
         draft = Draft(uuid4().hex[:12], self._actor.id, text, origin, time.time(), uuid4().hex, **settings)
         self._write(draft)
         return draft
@@ -174,6 +178,11 @@ class Drafts:
             return None
 
     def _write(self, draft: Draft) -> None:
+        if len(draft.text) > MAX_CHARACTERS:
+            raise ConfigError(
+                f"the draft would be {len(draft.text):,} characters long, and it may have {MAX_CHARACTERS:,}: it stays "
+                "as it was; put data and long texts into files and name those"
+            )
         kept = asdict(draft)
         text = kept.pop("text")
         write_bytes(self.path(draft), text.encode("utf-8"))

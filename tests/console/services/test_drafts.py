@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from console.services.draft_text import UNSET, with_changes, with_value
-from console.services.drafts import Drafts
+from console.services.drafts import MAX_CHARACTERS, Drafts
 from mmrl.errors import ConfigError, ConflictError, NotFoundError
 from mmrl.jobs.database import Database
 from mmrl.jobs.records import User
@@ -111,3 +111,18 @@ def test_the_stamp_follows_what_decides_the_run(people: tuple[User, User]) -> No
     assert drafts.set_value(draft.id, "seed", 1).stamp != draft.stamp
     assert drafts.set_text(draft.id, TEXT).stamp == draft.stamp
     assert drafts.change(draft.id, resume_checkpoint="/x").stamp != draft.stamp
+
+
+def test_a_draft_that_would_be_too_long_stays_as_it_was(people: tuple[User, User]) -> None:
+    drafts = Drafts(people[0])
+    draft = drafts.create(TEXT, origin="a test")
+    drafts.set_text(draft.id, "#" * MAX_CHARACTERS)
+    drafts.set_text(draft.id, TEXT)
+    for change in (
+        lambda: drafts.set_text(draft.id, "#" * (MAX_CHARACTERS + 1)),
+        lambda: drafts.set_value(draft.id, "name", "x" * MAX_CHARACTERS),
+        lambda: drafts.create("#" * (MAX_CHARACTERS + 1), origin="a test"),
+    ):
+        with pytest.raises(ConfigError, match="it may have 200,000"):
+            change()
+    assert [each.text for each in drafts.all()] == [TEXT]
