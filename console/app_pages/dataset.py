@@ -43,6 +43,8 @@ def show() -> None:
         st.title(literal(name))
         empty_state("It is not there", str(error))
         return
+    if version and not wanted:
+        problem(f"There is no version {version} of it; this is the current one.")
     _head(summary)
     with part("this data set"):
         _body(summary, versions, catalogued)

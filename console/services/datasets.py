@@ -116,6 +116,7 @@ class Catalogued:
         found = [row for row in self._catalogue.all(only_current=False) if row.name == name]
         if not found:
             self._catalogue.registry.find(name)  # says which names resemble it
+            raise NotFoundError(f"{name} is registered, but not listed yet: the job database takes no writes just now")
         return [_summary(row, names) for row in found]
 
     def own(self, name: str, version: str) -> None:
@@ -123,12 +124,12 @@ class Catalogued:
         self._catalogue.note(self._catalogue.registry.find(name, version), owner_id=self._actor.id)
 
     def _bring_in_step(self) -> None:
-        """Files are added from shells too; rows follow where they differ."""
+        """Files are added from shells too; rows follow where they differ, and where the database takes writes."""
         registry = self._catalogue.registry
         there = {(name, current) for name in registry.names() if (current := _current(registry, name))}
         known = {(row.name, row.version) for row in self._catalogue.all() if row.validation_state == "valid"}
         if there != known:
-            self._catalogue.sync()
+            self._catalogue.try_to_sync()
 
     def _names_of_users(self) -> dict[str, str]:
         return {user.id: user.name for user in Users(self._catalogue.database).all()}

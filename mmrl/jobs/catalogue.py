@@ -31,12 +31,11 @@ class Catalogue:
         """Brings the rows in step with the registry: every version has one, the current ones are marked, versions
         whose files are gone are missing. Gives the number of versions."""
         with self.database.transaction() as connection:
-            known = list(_versions(self.registry))
-            table = tables.datasets
-            connection.execute(table.update().values(is_current=False, validation_state="missing"))
-            for info, is_current in known:
-                self._write(connection, info, is_current=is_current, owner_id=None)
-        return len(known)
+            return self._sync(connection)
+
+    def try_to_sync(self) -> None:
+        """As `sync`, for one who only reads: a database that takes no writes stays as it is."""
+        self.database.try_to_write(self._sync)
 
     def note(self, info: DatasetInfo, *, owner_id: str | None = None) -> DatasetRow:
         """Writes down a version that was registered just now; it is the current one of its name."""
@@ -65,6 +64,13 @@ class Catalogue:
         if row is None:
             raise NotFoundError(f"the catalogue has no data set {name!r}{f' of version {version}' if version else ''}")
         return _row(row)
+
+    def _sync(self, connection: sa.Connection) -> int:
+        known = list(_versions(self.registry))
+        connection.execute(tables.datasets.update().values(is_current=False, validation_state="missing"))
+        for info, is_current in known:
+            self._write(connection, info, is_current=is_current, owner_id=None)
+        return len(known)
 
     def _write(self, connection: sa.Connection, info: DatasetInfo, *, is_current: bool, owner_id: str | None) -> None:
         dialect = postgresql if self.database.dialect == "postgresql" else sqlite

@@ -15,13 +15,19 @@ import sqlalchemy as sa
 from job_rows import join, start, submit
 from job_site import Site, open_sqlite_site
 
+from console.services.datasets import Catalogued
 from mmrl.cli.app import main
+from mmrl.data.normalise import make_sample
+from mmrl.data.registry import DatasetRegistry
+from mmrl.errors import NotFoundError
+from mmrl.jobs.catalogue import Catalogue
 from mmrl.jobs.database import Database
 from mmrl.jobs.errors import LeaseLostError
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.states import JobState
 from mmrl.jobs.sweeping import sweep
 from mmrl.jobs.users import Users
+from mmrl.types import Message, TextPart
 
 
 @pytest.fixture
@@ -104,9 +110,16 @@ def mmrl(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("job_url", [pytest.param("postgresql", marks=pytest.mark.postgres)], indirect=True)
 def test_a_database_that_takes_no_writes_is_read_all_the_same(
-    job_database: Database, mmrl: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+    job_database: Database,
+    mmrl: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """As a standby is, or a server that is held in read-only mode."""
+    registry = DatasetRegistry(tmp_path / "registry")
+    rows = {"train": [make_sample((Message("user", (TextPart("1?"),)),), "1", {})]}
+    Catalogue(job_database).note(registry.register("early", rows, source="tests"))
+    registry.register("late", rows, source="a shell")
     job = submit(job_database)
     users = Users(job_database)
     me = users.local()
@@ -118,6 +131,10 @@ def test_a_database_that_takes_no_writes_is_read_all_the_same(
     job_database.close()  # its sessions began before
     assert sweep(job_database) == []
     assert users.local() == me
+    data_sets = Catalogued(Catalogue(job_database, registry), me)
+    assert [each.name for each in data_sets.all()] == ["early"]
+    with pytest.raises(NotFoundError, match="takes no writes"):
+        data_sets.versions("late")
     for token in (None, text):
         if token is not None:
             monkeypatch.setenv("MMRL_TOKEN", token)
