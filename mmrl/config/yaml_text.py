@@ -11,9 +11,9 @@ from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
 
 from mmrl.config.nodes import ListNode, MapNode, Node, Origin, Scalar, plain
+from mmrl.config.yaml_bounds import MAX_CHARACTERS, MAX_NODES, BoundedScanner, TooMuchError
 from mmrl.errors import ConfigError
 
-MAX_NODES = 20_000
 _TAG = "tag:yaml.org,2002:"
 _TEXT_TAGS = ("str", "timestamp")  # YAML 1.2 has no dates: they are text
 OriginOfLine = Callable[[int], Origin]
@@ -24,8 +24,13 @@ def read_yaml(text: str, origin_of_line: OriginOfLine) -> Node | None:
 
     origin_of_line: the origin of a value that begins in that line (counted from 1).
     Raises ConfigError with file, line and column for a syntax error, a key set twice, or a tag outside YAML 1.2, and
-    for more than MAX_NODES values, counted with all that aliases repeat.
+    for more than MAX_NODES values, counted with all that aliases repeat, or anything else beyond `yaml_bounds`.
     """
+    if len(text) > MAX_CHARACTERS:
+        raise ConfigError(
+            f"{origin_of_line(1).where}: the text has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read; "
+            "put data into files and name those"
+        )
     try:
         return _read(text, origin_of_line)
     except RecursionError as error:
@@ -40,7 +45,9 @@ def plain_yaml(text: str, what: str) -> Any:
 
 def _read(text: str, origin_of_line: OriginOfLine) -> Node | None:
     try:
-        document = YAML(typ="safe", pure=True).compose(text)
+        document = _parser().compose(text)
+    except TooMuchError as error:
+        raise ConfigError(f"{origin_of_line(error.line).where}: {error}") from error
     except MarkedYAMLError as error:
         line, column = (error.problem_mark.line + 1, error.problem_mark.column + 1) if error.problem_mark else (1, 1)
         problem = error.problem or error.context or "cannot be read"
@@ -58,6 +65,12 @@ def _read(text: str, origin_of_line: OriginOfLine) -> Node | None:
     return _Builder(origin_of_line).build(document, ()) if document is not None else None
 
 
+def _parser() -> YAML:
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner = BoundedScanner
+    return yaml
+
+
 class _Builder:
     def __init__(self, origin_of_line: OriginOfLine) -> None:
         self.origin_of_line = origin_of_line
@@ -66,8 +79,13 @@ class _Builder:
     def build(self, node: Any, ancestors: tuple[int, ...], origin: Origin | None = None) -> Node:
         origin = origin or self._origin(node)
         self.num_nodes += 1
-        if id(node) in ancestors or self.num_nodes > MAX_NODES:
-            raise ConfigError(f"{origin.where}: aliases (`*name`) make the config endless or too large; write it out")
+        if id(node) in ancestors:
+            raise ConfigError(f"{origin.where}: aliases (`*name`) make the config endless; write it out")
+        if self.num_nodes > MAX_NODES:
+            raise ConfigError(
+                f"{origin.where}: more than {MAX_NODES:,} values, counted with all that aliases (`*name`) repeat; put "
+                "data into files and name those"
+            )
         inside = (*ancestors, id(node))
         if isinstance(node, MappingNode) and node.tag == f"{_TAG}map":
             return MapNode({key: self.build(value, inside, where) for key, value, where in self._items(node)}, origin)

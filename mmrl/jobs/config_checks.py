@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmrl.config.secrets import is_reference, is_secret_key, redact
+from mmrl.config.yaml_bounds import MAX_STORED_BYTES
 from mmrl.data.serialise import canonical
 from mmrl.errors import ConfigError
 
@@ -33,12 +34,18 @@ def code_keys(config: Mapping[str, Any]) -> list[str]:
 def config_hash(config: Mapping[str, Any]) -> str:
     """SHA-256 of the config in one form: the order of keys makes no difference.
 
-    Raises ConfigError for text that is no Unicode, which no file and no database takes.
+    Raises ConfigError for text that is no Unicode, which no file and no database takes, and for more than a config
+    that is read again from its file may have.
     """
     try:
         data = canonical(config).encode("utf-8")
     except UnicodeEncodeError as error:
         raise ConfigError(f"the config holds half of a surrogate pair ({error}); write the character itself") from error
+    if len(data) > MAX_STORED_BYTES:
+        raise ConfigError(
+            f"the config has {len(data):,} bytes; at most {MAX_STORED_BYTES:,} are allowed; put data into files "
+            "and name those"
+        )
     return hashlib.sha256(data).hexdigest()
 
 
