@@ -48,8 +48,14 @@ def kept_marks(conversation: Conversation) -> None:
             if st.button("Make the data set", key="chat-marks-make"):
                 user, database = context.viewer(), context.database()
                 kept = keep_marks(conversation, marks, name, database=database, user=user)
-                st.text(f"{kept.dataset}: {count_text(kept.num_rows)} rows")
-                st.page_link("app_pages/new_run.py", label="New run on them", query_params={"data": kept.dataset})
+                st.text(f"{kept.dataset}, version {kept.version}: {count_text(kept.num_rows)} rows")
+                query = {"data": f"{kept.dataset}:{kept.version}"}
+                st.page_link("app_pages/new_run.py", label="New run on them", query_params=query)
+            st.page_link(
+                "app_pages/label.py",
+                label="Label: others judge them blind, results, agreement",
+                query_params={"from": "chat", "chat": conversation.id, "num": "all"},
+            )
 
 
 def _sample(conversation: Conversation, turn: int, answered: list[int]) -> None:
@@ -71,7 +77,11 @@ def _sample(conversation: Conversation, turn: int, answered: list[int]) -> None:
                 f"{kept.dataset} has {count_text(kept.num_rows)} rows now" if kept.is_new else "It is in there already"
             )
             st.text(told)
-            st.page_link("app_pages/dataset.py", label="See the rows", query_params={"name": kept.dataset})
+            st.page_link(
+                "app_pages/dataset.py",
+                label="See the rows",
+                query_params={"name": kept.dataset, "version": kept.version},
+            )
 
 
 def _mark(conversation: Conversation, turn: int, answered: list[int]) -> None:

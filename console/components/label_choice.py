@@ -16,6 +16,7 @@ from console.components.address import change, show_value, words
 from console.components.changes import changed
 from console.components.parts import empty_state, problem
 from console.services.checkpoint_compare import MAX_COMPARED, PanelGroup, by_panel, chosen
+from console.services.label_chats import chat_source
 from console.services.label_drawing import Drawing, Way
 from console.services.label_items import ItemSource, panel_source, run_source
 from mmrl.evaluation.finding import all_evaluations
@@ -24,8 +25,8 @@ from mmrl.jobs.records import Job, local_path
 from mmrl.runs.layout import is_run
 from mmrl.runs.reader import RunReader
 
-Origin = Literal["panel", "run"]
-_ORIGINS: Mapping[str, str] = {"panel": "Checkpoints on a panel", "run": "Samples of a run"}
+Origin = Literal["panel", "run", "chat"]
+_ORIGINS: Mapping[str, str] = {"panel": "Checkpoints on a panel", "run": "Samples of a run", "chat": "A conversation"}
 _WAYS: Mapping[str, str] = {"pairs": "Two at a time", "ranking": "Rank a group"}
 _NUMS = ("10", "20", "50", "100", "200", "all")
 _DEFAULT_NUM = "20"
@@ -37,7 +38,7 @@ def chosen_items() -> tuple[ItemSource, Drawing] | None:
     panels = [group for group in by_panel(all_evaluations()) if len(group.evaluations) > 1]
     with st.expander("What is judged", key="label-what"):
         origin = _choice("From", _ORIGINS, "from", default="panel" if panels else "run")
-        source = _of_panel(panels) if origin == "panel" else _of_run()
+        source = _of_panel(panels) if origin == "panel" else _of_run() if origin == "run" else _of_chat()
         drawing = _drawing()
     if source is None:
         _what_is_needed(origin)
@@ -121,6 +122,19 @@ def _of_run() -> ItemSource | None:
     return run_source(job, reader, split, int(step))
 
 
+def _of_chat() -> ItemSource | None:
+    """One's own conversations, and the one that the address names; those with two answers to a question."""
+    conversations = context.conversations()
+    known = {each.id: each for each in conversations.mine() if len(each.columns) > 1}
+    asked = words().get("chat", "")
+    if asked and asked not in known:
+        known[asked] = conversations.get(asked)
+    if not known:
+        return None
+    names = {each.id: each.title for each in known.values()}
+    return chat_source(known[_select("Conversation", list(known), "chat", default=next(iter(known)), names=names)])
+
+
 def _reader(job: Job) -> RunReader | None:
     """None for a job that samples nothing, or whose files are elsewhere."""
     path = local_path(job.run_dir)
@@ -134,6 +148,9 @@ def _what_is_needed(origin: str) -> None:
             "Two checkpoints that were asked the same panel are needed: `mmrl checkpoint evaluate RUN@STEP --panel "
             "NAME`, or Evaluate on the page of a run. The samples of a run can be judged too: choose them above.",
         )
+    elif origin == "chat":
+        told = "A conversation of the Playground with two checkpoints or more is needed."
+        empty_state("Nothing to judge yet", f"{told} What is marked there counts here.")
     else:
         empty_state("Nothing to judge yet", "A run that samples and kept its texts on this machine is needed.")
     st.page_link("app_pages/runs.py", label="Runs")

@@ -28,9 +28,11 @@ RANKS: dict[Choice, tuple[int, int]] = {"a": (1, 2), "b": (2, 1), "tie": (1, 1),
 
 @dataclass(frozen=True)
 class Kept:
-    """dataset: its name. num_rows: of its training split now. is_new: the row was not in it yet."""
+    """dataset: its name. version: the one with the row. num_rows: of its training split. is_new: the row was not in it
+    yet."""
 
     dataset: str
+    version: str
     num_rows: int
     is_new: bool
 
@@ -60,8 +62,8 @@ def mark(
     check_comparable(conversation, turn, first, second)
     return marks.add(
         source_of(conversation),
-        _prompt_of(conversation, turn, first).id,
-        [_answer(conversation, turn, first), _answer(conversation, turn, second)],
+        prompt_of(conversation, turn, first).id,
+        [answer_of(conversation, turn, first), answer_of(conversation, turn, second)],
         ranks=RANKS[choice],
         all_bad=choice == "both_bad",
         reason=reason,
@@ -115,9 +117,10 @@ def _add(name: str, rows: list[Sample], source: str, database: Database, user: U
 
     made = registry.extend(name, SPLIT, new_of, source=source, max_rows=MAX_ROWS)
     if made is None:
-        return Kept(name, registry.find(name).splits[SPLIT].num_rows, is_new=False)
+        found = registry.find(name)
+        return Kept(name, found.version, found.splits[SPLIT].num_rows, is_new=False)
     Catalogue(database).note(made, owner_id=user.id)
-    return Kept(name, made.splits[SPLIT].num_rows, is_new=True)
+    return Kept(name, made.version, made.splits[SPLIT].num_rows, is_new=True)
 
 
 def _check_alike(name: str, earlier: list[Sample], new: list[Sample]) -> None:
@@ -149,9 +152,9 @@ def turn_of(answer: Answer) -> int:
     return int(answer.source.rpartition(":")[2])
 
 
-def _answer(conversation: Conversation, turn: int, column: int) -> Answer:
+def answer_of(conversation: Conversation, turn: int, column: int) -> Answer:
     return Answer(f"{source_of(conversation)}:{turn}", column)
 
 
-def _prompt_of(conversation: Conversation, turn: int, column: int) -> Sample:
+def prompt_of(conversation: Conversation, turn: int, column: int) -> Sample:
     return make_sample(conversation.prompt(turn, column), None, {})

@@ -10,6 +10,7 @@ from homes import KINDS, NASTY, Home
 
 from console.services.conversations import Column, Conversations, Reply, Sampling, update, with_reply
 from mmrl.data.dataset import load_dataset
+from mmrl.data.registry import DatasetRegistry
 from mmrl.jobs.database import Database
 from mmrl.jobs.marks import Marks
 from mmrl.jobs.users import Users
@@ -113,6 +114,30 @@ def test_an_exchange_is_kept_once_as_a_row_and_a_preference_as_a_mark(fresh_home
     pair = next(iter(load_dataset("chat-marks@train")))
     assert "green" in str(pair.meta["chosen"])
     assert "red" in str(pair.meta["rejected"])
+    links = [link.proto.page + link.proto.query_string for link in test.get("page_link")]
+    assert any(f"data=chat-marks%3A{DatasetRegistry().find('chat-marks').version}" in link for link in links)
+
+
+def test_a_mark_of_a_conversation_counts_on_label_and_reaches_the_data_set_made_there(
+    fresh_home: Homes, run_page: RunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = fresh_home("small")
+    chat = _chat(home, ("red", "green"))
+    run_page("playground", home, chat=chat).button(key="mark-0-b").click().run()
+    query = {"from": "chat", "chat": chat, "num": "all"}
+    test = run_page("label", home, **query)
+    assert not test.exception
+    assert "All judged" in _texts(test)
+    test.button(key="label-reveal").click().run()
+    test.button(key="FormSubmitter:label-data-Make the data set").click().run()
+    (name,) = [name for name in DatasetRegistry().names() if name.startswith("marks-chat-")]
+    (row,) = load_dataset(f"{name}@train")
+    assert [row.meta[side][0]["content"][0]["text"] for side in ("chosen", "rejected")] == ["green", "red"]
+    with Database.open() as database:
+        mia = Users(database).get(home.users["member"])
+    monkeypatch.setattr("console.context.viewer", lambda: mia)
+    test = run_page("label", home, **query)
+    assert "0 of 1 judged" in [each.proto.text for each in test.get("progress")], "others judge the same, blind"
 
 
 def test_what_was_not_asked_alike_is_not_judged(fresh_home: Homes, run_page: RunPage) -> None:

@@ -12,6 +12,7 @@ from console.services import keeping
 from console.services.conversations import Column, Conversations, Reply, Sampling, update, with_reply
 from console.services.keeping import Kept, keep_as_sample, keep_marks, mark, marks_of
 from mmrl.data import load_dataset
+from mmrl.data.registry import DatasetRegistry
 from mmrl.errors import DataError
 from mmrl.jobs.database import Database
 from mmrl.jobs.marks import Choice, Marks
@@ -41,7 +42,8 @@ def test_of_two_who_keep_at_once_both_find_their_row(tmp_path: Path, monkeypatch
             kept = list(pool.map(keep, answers))
         assert sorted(each.num_rows for each in kept) == [1, 2, 3, 4]
         assert sorted(str(row.answer) for row in load_dataset("chat-samples@train")) == sorted(answers)
-        assert keep("red") == Kept("chat-samples", 4, is_new=False)
+        version = DatasetRegistry().find("chat-samples").version
+        assert keep("red") == Kept("chat-samples", version, 4, is_new=False)
         monkeypatch.setattr(keeping, "MAX_ROWS", 4)
         with pytest.raises(DataError, match="has 4 rows in train"):
             keep("black")
