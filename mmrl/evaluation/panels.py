@@ -21,7 +21,7 @@ from typing import Any
 from mmrl.config.base import home
 from mmrl.config.evaluation import AnswerConfig
 from mmrl.data.dataset import content_hash
-from mmrl.data.files import write_bytes
+from mmrl.data.files import locked, write_bytes
 from mmrl.data.images import ImageStore
 from mmrl.data.serialise import canonical
 from mmrl.data.storage import read_split, write_split
@@ -93,20 +93,35 @@ class Panel:
 
 
 def save_panel(panel: Panel, store: ImageStore, *, root: Path | None = None) -> Path:
-    """Freezes a panel under its name. The same one again changes nothing.
+    """Freezes a panel under its name. The same one again changes nothing, also where several do so at once: the first
+    of them writes it, the others wait and find it.
 
     store: where its images lie. Raises ConflictError where another panel has the name, DataError for a name that is
     none.
     """
     folder = _folder(panel.name, root)
-    if (folder / PANEL_FILE).is_file():
-        kept = read_panel(panel.name, root=root)
-        if kept.hash != panel.hash:
-            raise ConflictError(
-                f"panel {panel.name!r} exists with other prompts or settings (hash {kept.hash}, this is {panel.hash}); "
-                "a panel never changes: choose another name"
-            )
-        return folder
+    if not _is_kept(panel, folder, root):
+        with locked(folder.parent):
+            if not _is_kept(panel, folder, root):
+                _write(panel, folder, store)
+    return folder
+
+
+def _is_kept(panel: Panel, folder: Path, root: Path | None) -> bool:
+    """Raises ConflictError where another one is."""
+    if not (folder / PANEL_FILE).is_file():
+        return False
+    kept = read_panel(panel.name, root=root)
+    if kept.hash != panel.hash:
+        raise ConflictError(
+            f"panel {panel.name!r} exists with other prompts or settings (hash {kept.hash}, this is {panel.hash}); "
+            "a panel never changes: choose another name"
+        )
+    return True
+
+
+def _write(panel: Panel, folder: Path, store: ImageStore) -> None:
+    """What a writer that was killed has left is thrown away; `panel.json` comes last."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for image in {image.sha256: image for sample in panel.samples for image in sample.images}.values():
@@ -122,7 +137,6 @@ def save_panel(panel: Panel, store: ImageStore, *, root: Path | None = None) -> 
         "created_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     write_whole(folder / PANEL_FILE, json.dumps(described, indent=1).encode())
-    return folder
 
 
 def read_panel(name: str, *, root: Path | None = None, store: ImageStore | None = None) -> Panel:

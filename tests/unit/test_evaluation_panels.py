@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 from evaluation_builders import SETTINGS, VERSIONS, evaluated
@@ -16,7 +18,7 @@ from mmrl.data.images import ImageStore
 from mmrl.errors import ConflictError, DataError, NotFoundError
 from mmrl.evaluation.comparison import compare_evaluations
 from mmrl.evaluation.finding import comparable, find_evaluations
-from mmrl.evaluation.panels import PanelSettings, panel_names, panel_of, read_panel, save_panel
+from mmrl.evaluation.panels import Panel, PanelSettings, panel_names, panel_of, read_panel, save_panel
 from mmrl.evaluation.records import evaluations_in, read_evaluation
 from mmrl.evaluation.versions import rewards_version
 from mmrl.types import (
@@ -69,6 +71,24 @@ def test_a_panel_never_changes(samples: list[Sample], home: Path) -> None:
     file.write_text(file.read_text().replace('"max_response_tokens": 8', '"max_response_tokens": 9'))
     with pytest.raises(DataError, match="panel 'digits' was changed"):
         read_panel("digits")
+
+
+def test_of_several_who_freeze_at_once_the_first_one_counts_and_no_panel_is_half_there(samples: list[Sample]) -> None:
+    panels = [panel_of(own, SETTINGS, name="digits") for own in (samples, samples[:1])] * 4
+    barrier = Barrier(len(panels))
+
+    def save(panel: Panel) -> bool:
+        barrier.wait()
+        try:
+            save_panel(panel, ImageStore())
+        except ConflictError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(panels)) as pool:
+        kept = list(pool.map(save, panels))
+    winner = read_panel("digits")
+    assert kept == [panel.hash == winner.hash for panel in panels]
 
 
 def test_the_images_of_a_panel_outlive_the_image_store(samples: list[Sample], tmp_path: Path) -> None:
