@@ -29,6 +29,9 @@ def serve(address: str, port: int) -> None:
     os.environ["STREAMLIT_SERVER_COOKIE_SECRET"] = hashlib.sha256(b"streamlit" + load_key()).hexdigest()
     import streamlit as st
 
+    from console.warming import load_what_pages_need
+
+    load_what_pages_need()
     middleware = gate(access_at(address), options["server.allowedHosts"])
     app = st.App(_SCRIPT, middleware=middleware, routes=gate_routes())
     app.run(config=options)

@@ -2,8 +2,9 @@
 the index and 500 checkpoints.
 
 A page's seconds are those of its script, opened again and again as people do, fragments included; the first time of a
-process (imports, the first opening of the database) is told apart. Processor seconds stand beside those of the clock:
-where other work has the cores, they are what the page would take without it. They are held to the limit.
+process (the first opening of the database) is told apart, and modules are loaded before, as the server does. Processor
+seconds stand beside those of the clock: where other work has the cores, they are what the page would take without it.
+They are held to the limit.
 
     python tests/benchmarks/console_pages.py --json
 """
@@ -67,6 +68,9 @@ def measure(path: Path, repeats: int) -> dict:
     """cpu_s, median_s, first_s, slowest_s of each page; bytes: all that the process holds in the end."""
     from homes import build_home
 
+    from console.warming import load_what_pages_need
+
+    load_what_pages_need()
     home = build_home("large", path)
     with home.active():
         found = {name: measure_page(page, query, repeats) for name, (page, query) in pages(home).items()}
