@@ -42,7 +42,11 @@ def _figures(view: Overview) -> None:
     gpus = sum(len(machine.gpu_jobs) for machine in alive)
     busy = sum(machine.num_busy_gpus for machine in alive)
     tiles = [
-        ("Running", count_text(view.num_running), "Jobs that a worker holds: starting, running or stopping."),
+        (
+            "Running",
+            count_text(view.num_running),
+            "Jobs that a worker holds (starting, running, stopping), or held until it fell silent (lost).",
+        ),
         ("Waiting", count_text(view.cluster.num_waiting), "Jobs in the queue. Below is what each of them waits for."),
         ("Failed", count_text(view.num_failures), f"In the last {_DAYS} days, not resumed or tried again since."),
         ("Workers", count_text(len(alive)), "Processes that take jobs, heard of lately."),
@@ -64,7 +68,7 @@ def _running(view: Overview) -> None:
         st.page_link(
             "app_pages/runs.py",
             label=f"All {view.num_running} that run",
-            query_params={"state": "starting,running,stopping"},
+            query_params={"state": "starting,running,stopping,lost"},
         )
 
 

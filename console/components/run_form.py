@@ -31,6 +31,7 @@ def goal(form: Form) -> str:
         format_func=lambda each: GOALS[each][0],
         key=key,
         required=True,
+        wrap=True,
         on_change=changed(key, lambda new: form.save("kind", new)),
     )
     st.caption(GOALS[st.session_state[key]][1])

@@ -23,6 +23,7 @@ NUM_FAILURES = 4
 NUM_CHECKPOINTS = 5
 FAILURES_WITHIN_S = 7 * 86_400.0
 _SPARK_POINTS = 40
+_RUNNING = (*HELD, JobState.LOST)
 _HEADLINES = (
     "reward/mean",
     "sft/loss",
@@ -61,7 +62,8 @@ class Overview:
 
     @property
     def num_running(self) -> int:
-        return sum(self.counts.get(state, 0) for state in HELD)
+        """Lost ones too: they are shown among them, and go on by themselves."""
+        return sum(self.counts.get(state, 0) for state in _RUNNING)
 
     @property
     def has_jobs(self) -> bool:
@@ -86,7 +88,7 @@ def overview(jobs: JobReads, fleet: Fleet, catalogue: Catalogue) -> Overview:
 
 def running_runs(jobs: JobReads, now: datetime) -> tuple[RunningRun, ...]:
     """The newest of those that a worker holds, or whose worker has fallen silent."""
-    found = jobs.search(JobFilter(states=(*HELD, JobState.LOST)), limit=NUM_RUNNING)
+    found = jobs.search(JobFilter(states=_RUNNING), limit=NUM_RUNNING)
     owners = {user.id: user.name for user in Users(jobs.database).all()} if found else {}
     return tuple(RunningRun(run_line(jobs, job, now=now, owners=owners), headline(jobs, job)) for job in found)
 

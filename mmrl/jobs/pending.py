@@ -119,4 +119,5 @@ def _free_cpus(connection: sa.Connection, workers: list[WorkerRecord]) -> dict[s
 
 
 def _need(cpus: int, gpus: int) -> str:
-    return f"{cpus} CPU slots and {gpus} GPUs" if gpus else f"{cpus} CPU slots"
+    slots, cards = f"{cpus} CPU slot{'' if cpus == 1 else 's'}", f"{gpus} GPU{'' if gpus == 1 else 's'}"
+    return f"{slots} and {cards}" if gpus else slots

@@ -30,7 +30,7 @@ def test_an_empty_home_is_told_what_to_do_first(shared_home: Callable[[str], Hom
 
 def test_what_runs_waits_and_failed_is_told_with_why(shared_home: Callable[[str], Home], run_page: Page) -> None:
     test = run_page("home", shared_home("small"))
-    assert figures(test) == {"Running": "3", "Waiting": "3", "Failed": "1", "Workers": "1", "GPUs in use": "0 of 2"}
+    assert figures(test) == {"Running": "4", "Waiting": "3", "Failed": "1", "Workers": "1", "GPUs in use": "0 of 2"}
     said = texts(test)
     assert "no number in 'grey'" in said
     assert "no worker has as many" in said

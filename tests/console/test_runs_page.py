@@ -49,7 +49,7 @@ def test_every_run_has_a_line_and_failures_their_cause(shared_home: Homes, run_p
     assert len(test.checkbox) == len(home.jobs)
     told = [caption.value for caption in test.caption]
     assert any(literal("no number in 'grey'") in text for text in told)
-    assert any("needs 1 CPU slots and 8 GPUs" in text for text in told)
+    assert any("needs 1 CPU slot and 8 GPUs" in text for text in told)
 
 
 def test_the_address_filters_and_the_widgets_show_it(shared_home: Homes, run_page: RunPage) -> None:

@@ -28,7 +28,7 @@ def test_why_a_job_waits_is_always_answered(job_database: Database) -> None:
     assert "no worker for pool default" in jobs.why_pending(first.id).message
     join(job_database, gpus=("gpu-a",), cpus=1)
     assert why(first.id) == ("too_large", 1)
-    assert "needs 1 CPU slots and 2 GPUs" in jobs.why_pending(first.id).message
+    assert "needs 1 CPU slot and 2 GPUs" in jobs.why_pending(first.id).message
     assert why(second.id) == ("busy", 2)
     worker = join(job_database, gpus=("gpu-b", "gpu-c"), cpus=1)
     assert why(first.id) == ("next", 1)

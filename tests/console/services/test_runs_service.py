@@ -46,7 +46,7 @@ def test_lines_tell_why_a_run_failed_or_waits_and_how_far_it_is(shared_home: Hom
         lines = {line.job.name: line for line in page.lines}
         assert page.num_fitting == len(desk.home.jobs) == len(lines)
         assert "no number in 'grey'" in (lines["failed"].why or "")
-        assert "needs 1 CPU slots and 8 GPUs" in (lines["too-large"].why or "")
+        assert "needs 1 CPU slot and 8 GPUs" in (lines["too-large"].why or "")
         assert "no worker for pool elsewhere" in (lines["no-worker"].why or "")
         assert "which is running" in (lines["waiting"].why or "")
         assert lines["succeeded"].why is None
