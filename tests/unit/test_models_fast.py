@@ -3,9 +3,13 @@
 import pytest
 import torch
 from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from mmrl.models.attention import ATTENTION
+from mmrl.models.families.text import TextFamily
 from mmrl.models.fast import make_fast
 from mmrl.models.fast.functions import attend_within, can_use_onednn, gated, gated_linear, linear, rms_norm, rotate
+from mmrl.models.prefix import empty_cache
 
 
 def plain_rms_norm(x, weight, eps=1e-6):
@@ -118,6 +122,25 @@ def test_pieces_attend_within_themselves_only(lengths):
         return torch.cat([piece.transpose(0, 1).flatten(1) for piece in pieces])
 
     assert_same(lambda q, k, v: attend_within(q, k, v, lengths, 0.3), one_by_one, query, key, value)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("activation", ["silu", "gelu"])
+def test_of_layers_of_any_activation_the_last_one_computes_last_tokens_alone(activation):
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = LlamaConfig(
+        **sizes, num_hidden_layers=3, vocab_size=64, hidden_act=activation, attn_implementation=ATTENTION
+    )
+    hf, family = LlamaForCausalLM(config).eval(), TextFamily()
+    family.adapt(hf)
+    ids, last = torch.randint(0, 64, (2, 6)), torch.tensor([3, 5])
+    embeds, positions = family.embed(hf, ids), torch.arange(6).expand(1, 2, -1)
+    whole = family.run(hf, embeds, positions, mask=None, cache=None)
+    seen = []
+    hf.model.layers[-1].mlp.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0].shape[1]))
+    found = family.run(hf, embeds, positions, mask=None, cache=empty_cache(), last_tokens=last)
+    assert seen == [1]
+    assert torch.allclose(found[:, 0], whole[torch.arange(2), last], atol=1e-6)
 
 
 def test_weights_keep_their_names_and_a_copy_stays_fast():

@@ -19,6 +19,7 @@ from mmrl.batch import PreparedImage, PreparedPrompt
 from mmrl.config.run import ModelPart
 from mmrl.models.fast import make_fast
 from mmrl.models.fast.last_tokens import tokens_of
+from mmrl.models.fast.modules import FastDecoderLayer
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +127,9 @@ class Family(ABC):
         more: dict[str, Any] = self._slot_arguments(slots, embeds)
         if segment_lengths is not None:
             more["segment_lengths"] = segment_lengths
-        num_levels = 0 if slots is None else len(slots.features.deepstack)
-        if last_tokens is not None and num_levels < len(self.language_model(hf).layers):
+        layers, num_levels = self.language_model(hf).layers, 0 if slots is None else len(slots.features.deepstack)
+        # Attention alone would take it in every layer. Features that are added behind the last layer need all of it.
+        if last_tokens is not None and isinstance(layers[-1], FastDecoderLayer) and num_levels < len(layers):
             more["last_tokens"] = last_tokens
         hidden: Tensor = self.language_model(hf)(
             inputs_embeds=embeds,

@@ -140,7 +140,7 @@ def _behaviour_for(module: nn.Module) -> type[nn.Module] | None:
         return FastRmsNorm
     if _is_gated(module):
         return FastGatedMlp
-    if {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"} <= parts.keys() and _is_gated(module.mlp):
+    if parts.keys() == _PARTS_OF_LAYER and _behaviour_for(parts["self_attn"]) is FastLanguageAttention:
         return FastDecoderLayer
     if {"q_proj", "k_proj", "v_proj", "o_proj"} <= parts.keys() and hasattr(module, "layer_idx"):
         return FastLanguageAttention
@@ -161,4 +161,5 @@ def _subclass(behaviour: type[nn.Module], kind: type[nn.Module]) -> type[nn.Modu
     return _SUBCLASSES[behaviour, kind]
 
 
+_PARTS_OF_LAYER = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _SUBCLASSES: dict[tuple[type[nn.Module], type[nn.Module]], type[nn.Module]] = {}
