@@ -242,6 +242,10 @@ def logs(
     """Print what a job's run writes: progress and warnings."""
     from mmrl.cli.job_follow import Follower, exit_code_of, print_log, untold_failure
 
+    if follow and attempt is not None:
+        raise typer.BadParameter(
+            "a job is followed over all its attempts; leave out one of both", param_hint="--attempt"
+        )
     with open_jobs() as jobs:
         found = jobs.get(job)
         stream: Stream = "stdout" if stdout else "stderr"

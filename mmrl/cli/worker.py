@@ -35,7 +35,13 @@ def start(
     pool: PoolOption = "default",
     cpus: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", show_default=False, help="CPU slots; by default the cores of this machine."),
+        typer.Option(
+            min=1,
+            max=1_000_000,
+            metavar="N",
+            show_default=False,
+            help="CPU slots; by default the cores of this machine.",
+        ),
     ] = None,
     gpus: Annotated[
         str, typer.Option(metavar="all|none|LIST", help="GPUs that it may give to jobs: indices or UUIDs, by commas.")

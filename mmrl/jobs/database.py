@@ -210,6 +210,11 @@ class Database:
             return DatabaseUnavailableError(
                 f"disk full: the job database {self.shown_url} cannot be written ({reason}); free some space"
             )
+        if "disk I/O error" in reason:
+            return DatabaseUnavailableError(
+                f"the disk refuses to hold the job database {self.shown_url} ({reason}), as a full one does; check its "
+                "space, its quota and its health"
+            )
         if "unable to open database file" in reason or "readonly database" in reason:
             return DatabaseUnavailableError(
                 f"the job database {self.shown_url} cannot be opened for writing ({reason}), which SQLite needs to "

@@ -27,10 +27,11 @@ def job_of(config: AnyConfig, *, cpus: int | None = None, gpus: int | None = Non
     cpus, gpus: in place of what the config's placement asks for.
     """
     data = config.model_dump(mode="json")
+    name = settings.pop("name", None)
     needs = needs_of(data)
     return NewJob(
         config=data,
-        name=settings.pop("name", None) or config.name,
+        name=config.name if name is None else name,
         kind=config.kind,
         cpus=needs.cpus if cpus is None else cpus,
         gpus=needs.gpus if gpus is None else gpus,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,7 +28,8 @@ from mmrl.jobs.rows import to_seconds
 from mmrl.jobs.searching import JobFilter, search_jobs
 from mmrl.jobs.states import TERMINAL, Desired, JobState
 from mmrl.jobs.transitions import change_state
-from mmrl.runs.layout import folder_name
+from mmrl.runs.layout import folder_name, was_begun
+from mmrl.runs.mirror import is_address
 
 RUNS_URL_VARIABLE = "MMRL_RUNS_URL"
 
@@ -67,6 +69,7 @@ def insert_job(
     waits = _open_dependencies(connection, new.after)
     config = dict(new.config)
     sha256 = config_hash(config)
+    run_dir = None if new.run_dir is None else one_spelling(new.run_dir)
     row = {
         "id": job_id,
         "kind": new.kind,
@@ -93,7 +96,7 @@ def insert_job(
         "parent_job_id": new.parent_job_id,
         "resume_checkpoint": new.resume_checkpoint,
         "step": 0,
-        "run_dir": new.run_dir or default_run_dir(new.name, job_id, runs_url=runs_url),
+        "run_dir": default_run_dir(new.name, job_id, runs_url=runs_url) if new.run_dir is None else run_dir,
         "tags": list(new.tags),
         "note": new.note,
         "created_at": now,
@@ -103,8 +106,8 @@ def insert_job(
     once = insert.on_conflict_do_nothing(index_elements=["owner_id", "idempotency_key"])
     if connection.execute(once.returning(tables.jobs.c.id)).first() is None:
         return _earlier(connection, owner.id, new, sha256)
-    if new.run_dir is not None:
-        _refuse_shared_run_dir(connection, job_id, new.run_dir)
+    if run_dir is not None:
+        _refuse_shared_run_dir(connection, job_id, run_dir)
     if new.after:
         links = [{"job_id": job_id, "depends_on": other} for other in dict.fromkeys(new.after)]
         connection.execute(tables.job_dependencies.insert(), links)
@@ -135,6 +138,11 @@ def default_run_dir(name: str, job_id: str, *, runs_url: str | None = None) -> s
     return f"{base.rstrip('/')}/{folder}" if base else str(home().absolute() / "runs" / folder)
 
 
+def one_spelling(run_dir: str) -> str:
+    """The same for all ways to write one run directory, so that two jobs in it are found."""
+    return run_dir.rstrip("/") if is_address(run_dir) else os.path.normpath(run_dir)
+
+
 def _open_dependencies(connection: sa.Connection, after: Sequence[str]) -> list[str]:
     """Those of the jobs that have not succeeded yet. Their rows stay locked, so that none ends unseen meanwhile.
 
@@ -158,7 +166,12 @@ def _open_dependencies(connection: sa.Connection, after: Sequence[str]) -> list[
 
 
 def _refuse_shared_run_dir(connection: sa.Connection, job_id: str, run_dir: str) -> None:
-    """Two jobs in one directory would each stop the other; a worker refuses it too, but hours later."""
+    """Two jobs in one directory would each stop the other, and a run that lies there is not this job's; a worker
+    refuses both too, but hours later."""
+    if not is_address(run_dir) and was_begun(Path(run_dir), 1):
+        raise ConflictError(
+            f"{run_dir} holds a run already; give another one, or go on with the job of that run: `mmrl job resume`"
+        )
     table = tables.jobs
     others = sa.select(table.c.id, table.c.state).where(
         table.c.run_dir == run_dir, table.c.id != job_id, table.c.state.not_in([state.value for state in TERMINAL])

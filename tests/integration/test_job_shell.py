@@ -91,12 +91,12 @@ def test_a_script_submits_waits_exports_and_reads_json(tmp_path: Path, environme
 def test_a_job_that_could_not_begin_tells_why(tmp_path: Path, environment: dict[str, str]) -> None:
     taken = tmp_path / "taken"
     mmrl = [sys.executable, "-m", "mmrl"]
+    submit = [*mmrl, "job", "submit", str(tmp_path / "noop.yaml"), "--run-dir", str(taken)]
+    job = subprocess.run(submit, env=environment, capture_output=True, text=True, check=True).stdout.strip()
     done = subprocess.run(
         [*mmrl, "train", str(tmp_path / "noop.yaml"), "noop.steps=1", "--run-dir", str(taken)], env=environment
     )
     assert done.returncode == 0
-    submit = [*mmrl, "job", "submit", str(tmp_path / "noop.yaml"), "--run-dir", str(taken)]
-    job = subprocess.run(submit, env=environment, capture_output=True, text=True, check=True).stdout.strip()
     subprocess.run([*mmrl, "worker", "start", "--until-idle"], env=environment, capture_output=True, check=True)
     done = subprocess.run([*mmrl, "job", "logs", "-f", job], env=environment, capture_output=True, text=True)
     assert done.returncode == 6

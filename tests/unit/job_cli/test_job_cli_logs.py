@@ -1,0 +1,60 @@
+"""`mmrl job logs`, also of a job that is followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from job_commands import Run, submitted
+
+from mmrl.jobs.database import Database
+from mmrl.jobs.jobs import Jobs
+
+
+def test_logs_of_all_attempts_are_printed_inert(config: Path, mmrl: Run) -> None:
+    job = submitted(mmrl, config)
+    for attempt, text in ((1, "one\n\x1b[31mred\n"), (2, "three\nfour\n")):
+        logs = Path(job["run_dir"]) / f"attempt-{attempt}" / "logs"
+        logs.mkdir(parents=True)
+        (logs / "stderr.log").write_text(text)
+        (logs / "stdout.log").write_text(f"out {attempt}\n")
+    assert mmrl("job", "logs", "probe")[1] == "one\n\\x1b[31mred\nthree\nfour\n"
+    assert mmrl("job", "logs", "probe", "--attempt", 1, "--stdout")[1] == "out 1\n"
+    assert mmrl("job", "logs", "probe", "--tail", 1)[1] == "four\n"
+    code, _, err = mmrl("job", "logs", "probe", "--attempt", 3)
+    assert code == 3
+    assert "1, 2" in err
+
+
+def test_following_a_job_that_has_ended_prints_its_log_and_ends_with_its_code(config: Path, mmrl: Run) -> None:
+    job = submitted(mmrl, config)
+    logs = Path(job["run_dir"]) / "attempt-1" / "logs"
+    logs.mkdir(parents=True)
+    (logs / "stderr.log").write_bytes("zwölf ☃\n".encode() * 20000)
+    mmrl("job", "cancel", "probe")
+    code, out, err = mmrl("job", "logs", "-f", "probe")
+    assert code == 7
+    assert out == "zwölf ☃\n" * 20000
+    assert "cancelled" in err
+
+
+def test_following_a_job_tells_why_nothing_is_written(config: Path, mmrl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = submitted(mmrl, config)
+    with Database.open() as database:
+        jobs, waits = Jobs(database), iter([Jobs.pause, Jobs.resume, Jobs.cancel])
+        monkeypatch.setattr("time.sleep", lambda seconds: next(waits)(jobs, job["id"]))
+        code, out, err = mmrl("job", "logs", "probe", "-f")
+    assert (code, out) == (7, "")
+    lines = err.splitlines()
+    assert [line.split(";")[0] for line in lines] == [
+        "probe: queued", "probe: paused", "probe: queued", "probe: cancelled"
+    ]  # fmt: skip
+    assert "no worker for pool default" in lines[0]
+    assert f"mmrl job resume {job['id'][-8:]}" in lines[1]
+
+
+def test_one_attempt_is_read_and_not_followed(config: Path, mmrl: Run) -> None:
+    submitted(mmrl, config)
+    code, out, err = mmrl("job", "logs", "probe", "-f", "--attempt", 1)
+    assert (code, out) == (2, "")
+    assert "over all its attempts" in err
