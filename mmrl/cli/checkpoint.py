@@ -41,6 +41,16 @@ SavePanelOption = Annotated[
 SamplesOption = Annotated[
     int | None, typer.Option(min=1, show_default=False, help="Responses for each prompt (eval.samples_per_prompt).")
 ]
+KOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--k",
+        min=1,
+        metavar="K",
+        show_default=False,
+        help="Tell pass@K and maj@K, of at most --samples; may be repeated (eval.k).",
+    ),
+]
 TemperatureOption = Annotated[
     float | None, typer.Option(min=0, show_default=False, help="Temperature; 0 is greedy (eval.temperature).")
 ]
@@ -113,6 +123,7 @@ def evaluate(
     panel: PanelOption = None,
     save_panel: SavePanelOption = None,
     samples: SamplesOption = None,
+    k: KOption = None,
     temperature: TemperatureOption = None,
     limit: LimitOption = None,
     json: JsonOption = False,
@@ -127,6 +138,7 @@ def evaluate(
 
     words = list(overrides or ())
     words += [f"eval.samples_per_prompt={samples}"] if samples is not None else []
+    words += [f"eval.k=[{','.join(map(str, k))}]"] if k else []
     words += [f"eval.temperature={temperature}"] if temperature is not None else []
     evaluation = evaluate_reference(
         checkpoint,

@@ -56,6 +56,12 @@ def test_a_run_without_checkpoints_lists_none(capsys: pytest.CaptureFixture[str]
     assert "no checkpoint was written yet" in capsys.readouterr().err
 
 
+def test_the_k_of_an_evaluation_go_to_its_settings(capsys: pytest.CaptureFixture[str], run_dir: Path) -> None:
+    words = ["--samples", "2", "--temperature", "1", "--k", "1", "--k", "4"]
+    assert main(["checkpoint", "evaluate", str(run_dir), *words]) == 2
+    assert "pass@4 needs at least 4 responses a prompt, and samples_per_prompt is 2" in capsys.readouterr().err
+
+
 def test_export_prints_the_folder(
     capsys: pytest.CaptureFixture[str], run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
