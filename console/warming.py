@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import pkgutil
 
 import console.components
@@ -22,8 +23,16 @@ def load_what_pages_need() -> None:
     """
     for package in (console.services, console.components):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+            _load(module.name)
     for name in _PAGES_OWN:
-        importlib.import_module(name)
+        _load(name)
     gc.collect()
     gc.freeze()
+
+
+def _load(name: str) -> None:
+    """One that cannot be loaded stops the pages that need it, which tell so, and not the server."""
+    try:
+        importlib.import_module(name)
+    except Exception:
+        logging.getLogger(__name__).exception("%s cannot be loaded", name)
