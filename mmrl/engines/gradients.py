@@ -155,7 +155,7 @@ class _Tally:
         if done.output is not None:
             self.sums.add(done.output)
             self.num_real += num_real_tokens(micro_batch, path=path)
-            self.has_images |= any(prompt.images for prompt in micro_batch.prompts)
+            self.has_images |= micro_batch.has_images
 
 
 def _together(tallies: list[_Tally], norm: Tensor, logprobs: Tensor) -> GradientPass:

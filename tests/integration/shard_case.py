@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmrl.algorithms import build_algorithm
-from mmrl.batch import GroupBatch
+from mmrl.batch import GroupBatch, PreparedPrompt, build_group_batch
 from mmrl.config.actor import FsdpConfig
 from mmrl.config.algorithm import GrpoConfig, KlConfig
 from mmrl.config.optim import OptimConfig
@@ -23,11 +23,11 @@ from mmrl.engines.actor import HfActor
 from mmrl.engines.shard_loading import load_sharded_policy, load_sharded_value_model
 from mmrl.engines.sharding import Ranks
 from mmrl.models.lockstep import whole
-from mmrl.models.policy import PolicyModel, load_policy
+from mmrl.models.policy import ForwardPath, PolicyModel, load_policy
 from mmrl.models.value_model import ValueModel
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from models_builders import mixed_batch
+from models_builders import mixed_batch, response
 
 TEMPERATURE = 0.8
 LIMIT = 9
@@ -39,7 +39,8 @@ class Case:
     """What is compared, and how it is divided.
 
     prompts: of the four of `mixed_batch`. edges: rank r has prompts edges[r]..edges[r+1]-1 of these.
-    single_tokens: responses are cut to one token on rank 0. folder: in the scratch folder, for checkpoints.
+    single_tokens: responses are cut to one token on rank 0. images_in_responses: those to the second prompt hold an
+        image, and nothing else does. folder: in the scratch folder, for checkpoints.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Case:
     prompts: tuple[int, int] = (0, 4)
     edges: tuple[int, ...] = (0, 2, 4)
     single_tokens: bool = False
+    images_in_responses: bool = False
     folder: str = "checkpoint"
 
     @property
@@ -120,7 +122,7 @@ class World:
 
     def batch(self, case: Case) -> GroupBatch:
         """Recorded: responses with a tool's answer and an empty one, advantages, and logprobs near the policy's."""
-        key = repr((case.family, case.single_tokens and case.edges[1]))
+        key = repr((case.family, case.single_tokens and case.edges[1], case.images_in_responses))
         if key not in self._batches:
             self._batches[key] = self._record(case)
         return self._batches[key].select_prompts(*case.prompts)
@@ -128,7 +130,8 @@ class World:
     def expected(self, case: Case) -> Expected:
         """Computed by rank 0 alone, once for all cases that only divide the work in another way."""
         train = {name: value for name, value in (case.train or {}).items() if name == "path"}
-        key = repr((case.family, case.model, train, case.optim, case.prompts, case.single_tokens))
+        kind = (case.single_tokens, case.images_in_responses)
+        key = repr((case.family, case.model, train, case.optim, case.prompts, *kind))
         if key not in self._expected:
             computed = self._compute(case) if self.ranks.rank == 0 else None
             self._expected[key] = self.ranks.gather(computed)[0]
@@ -152,8 +155,11 @@ class World:
         batch = mixed_batch(policy, self.pictures, limit=LIMIT)
         if case.single_tokens:
             batch = _with_single_tokens(batch, case.edges[1])
+        if case.images_in_responses:
+            batch = _with_images_in_responses(batch, policy)
+        path: ForwardPath = "packed" if case.images_in_responses else "prefix"
         with torch.no_grad():
-            logprobs = policy(batch, temperature=TEMPERATURE).logprobs.cpu()
+            logprobs = policy(batch, temperature=TEMPERATURE, path=path).logprobs.cpu()
         mask = batch.response_mask
 
         def noise() -> Tensor:
@@ -237,3 +243,14 @@ def _with_single_tokens(batch: GroupBatch, num_prompts: int) -> GroupBatch:
     mask[short, 1:] = 0
     lengths = torch.where(short, batch.response_lengths.clamp(max=1), batch.response_lengths)
     return batch.with_(response_mask=mask, response_lengths=lengths)
+
+
+def _with_images_in_responses(batch: GroupBatch, policy: PolicyModel) -> GroupBatch:
+    """Two prompts of text, with two responses each; in one to the second prompt an image lies between what was said."""
+    text, image = batch.prompts[0].token_ids, batch.prompts[1].images[0]
+    assert policy.prompts.image_token_id is not None
+    shown = [policy.prompts.image_token_id] * image.num_tokens
+    seeing = response([9, 8, *shown, 7, 6], [1, 1, *[0] * len(shown), 1, 1])
+    groups = [[response([5, 6, 7]), response([8, 9])], [seeing, response([3, 4])]]
+    prompts = [PreparedPrompt(text, ()), PreparedPrompt((*text, 5), ())]
+    return build_group_batch(prompts, groups).with_(response_images=((), (), (image,), ()))
