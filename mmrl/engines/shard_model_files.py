@@ -7,10 +7,12 @@ its memory does not grow with the model.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -36,16 +38,12 @@ def save_sharded_model(
     """
     dtype = policy.hf.dtype if dtype is None else dtype
     writer = _FileWriter(folder, _plan(policy, dtype, file_bytes)) if ranks.rank == 0 else None
-    fault: str | None = None
+    fault = None if writer is None else _fault_of(writer.begin)
     for name, weight in named_weights(policy):
         if writer is not None and fault is None:
-            fault = _fault_of_writing(writer, name, weight.to("cpu", dtype))
+            fault = _fault_of(partial(writer.add, name, weight.to("cpu", dtype)))
     if writer is not None and fault is None:
-        try:
-            writer.finish()
-            save_settings(policy, folder, dtype)
-        except OSError as error:
-            fault = _reason(error)
+        fault = _fault_of(writer.finish) or _fault_of(partial(save_settings, policy, folder, dtype))
     told = ranks.gather(fault)[0]
     if told is not None:
         raise CheckpointWriteError(f"the model could not be written to {folder}: {told}")
@@ -58,10 +56,8 @@ def save_sharded_adapter(policy: PolicyModel, folder: Path, ranks: Ranks) -> Non
     state = dict(adapter_weights(policy.hf, policy.device))
     fault: str | None = None
     if ranks.rank == 0:
-        try:
-            save_adapter(state, adapter_config(policy.hf, str(policy.hf.config._name_or_path)), folder)
-        except (OSError, SafetensorError) as error:
-            fault = str(error)
+        config = adapter_config(policy.hf, str(policy.hf.config._name_or_path))
+        fault = _fault_of(partial(save_adapter, state, config, folder))
     told = ranks.gather(fault)[0]
     if told is not None:
         raise CheckpointWriteError(f"the adapter could not be written to {folder}: {told}")
@@ -73,12 +69,7 @@ def save_sharded_reward_model(
     """`save_sharded_model` of the body, and the head beside it."""
     save_sharded_model(model.body, folder, ranks, dtype=dtype)
     head = whole(model.head.weight.detach(), model.device)
-    fault: str | None = None
-    if ranks.rank == 0:
-        try:
-            save_head(head, folder)
-        except (OSError, SafetensorError) as error:
-            fault = str(error)
+    fault = _fault_of(partial(save_head, head, folder)) if ranks.rank == 0 else None
     told = ranks.gather(fault)[0]
     if told is not None:
         raise CheckpointWriteError(f"the head of the reward model could not be written to {folder}: {told}")
@@ -88,7 +79,6 @@ class _FileWriter:
     """Collects the weights of one file after another and writes each file once it is complete."""
 
     def __init__(self, folder: Path, plan: list[list[str]]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         names = [f"model-{index:05d}-of-{len(plan):05d}.safetensors" for index in range(1, len(plan) + 1)]
         self._files = ["model.safetensors"] if len(plan) == 1 else names
@@ -96,6 +86,9 @@ class _FileWriter:
         self._sizes = [len(names) for names in plan]
         self._held: dict[str, Tensor] = {}
         self._num_bytes = 0
+
+    def begin(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
 
     def add(self, name: str, weight: Tensor) -> None:
         self._held[name] = weight.contiguous()
@@ -132,10 +125,10 @@ def _plan(policy: PolicyModel, dtype: torch.dtype, file_bytes: int) -> list[list
     return files
 
 
-def _fault_of_writing(writer: _FileWriter, name: str, weight: Tensor) -> str | None:
-    """The other ranks wait in the next weight, so an error may not leave the loop."""
+def _fault_of(write: Callable[[], Any]) -> str | None:
+    """Why it failed. The other ranks wait in the next weight, so no error may leave before all have told theirs."""
     try:
-        writer.add(name, weight)
+        write()
     except Exception as error:
         return _reason(error)
     return None

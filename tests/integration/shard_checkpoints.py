@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from mmrl.engines.actor import HfActor
 from mmrl.engines.critic import HfCritic
 from mmrl.engines.shard_checkpoint import load_sharded_parts, save_sharded_parts
 from mmrl.engines.shard_model_files import save_sharded_model
-from mmrl.errors import RunFailedError
+from mmrl.errors import CheckpointWriteError
 from mmrl.models.policy import companion_files, save_policy
 from mmrl.models.value_model import ValueModel
 
@@ -50,14 +51,23 @@ def resume(world: World, case: Case) -> dict[str, Any]:
 
 
 def check_disk(world: World, case: Case) -> dict[str, Any]:
-    """Each rank writes to a disk of its own."""
+    """Each rank writes to a disk of its own; the model goes where no folder can be made."""
     actor = world.actor(world.sharded_policy(case), case)
     folder = world.scratch / f"{case.name}-{world.ranks.rank}"
+    blocked = world.scratch / "blocked"
+    blocked.touch()
+    return {
+        "message": message_of(lambda: save_sharded_parts(folder, {"actor": actor}, world.ranks), folder),
+        "blocked": message_of(lambda: save_sharded_model(actor.policy, blocked / "model", world.ranks), blocked),
+    }
+
+
+def message_of(save: Callable[[], None], folder: Path) -> str:
     try:
-        save_sharded_parts(folder, {"actor": actor}, world.ranks)
-    except RunFailedError as error:
-        return {"message": str(error).replace(str(folder), "FOLDER")}
-    return {"message": "no error"}
+        save()
+    except CheckpointWriteError as error:
+        return str(error).replace(str(folder), "FOLDER")
+    return "no error"
 
 
 def critic_of(model: ValueModel, case: Case) -> HfCritic:

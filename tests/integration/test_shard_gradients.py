@@ -21,6 +21,13 @@ IMAGES_ON_ONE = {"edges": [0, 1, 4]}
 FAST: list[dict[str, Any]] = [
     {"name": "equal shares, clipped", "optim": {"grad_clip": 1e-3}},
     {"name": "images on one rank", **IMAGES_ON_ONE},
+    {
+        "name": "images in responses alone",
+        "images_in_responses": True,
+        "prompts": [0, 2],
+        "edges": [0, 1, 2],
+        "train": {"path": "packed"},
+    },
     {"name": "text only", "prompts": [0, 1], "edges": [0, 1, 1]},
     {"name": "a rank without rows", "edges": [0, 4, 4]},
     {"name": "responses of one token on one rank", "single_tokens": True},
@@ -100,6 +107,7 @@ def test_t05_t07_c03_c04_two_ranks_compute_what_one_process_does(models: dict[st
     assert faults["stuck"] == 0, "the next update of good numbers is made"
     seen = "checkpoint FOLDER/shards: 1 of 2 ranks (1) do not see what rank 0 writes there"
     assert disks["message"].startswith(seen)
+    assert disks["blocked"].startswith("the model could not be written to FOLDER/model: Not a directory")
 
 
 @pytest.mark.slow
