@@ -104,6 +104,16 @@ def check_ranks(config: RunConfig, *, distributed: bool) -> None:
         )
 
 
+def launcher_arguments(tensor_parallel: int) -> dict[str, Any]:
+    """Of `vllm.LLM` in processes that were started as ranks, each of which sees its own GPU alone.
+
+    vLLM's own all-reduce asks which GPUs can read each other by their numbers, and knows of one here: it would end with
+    KeyError '0->1'. NCCL takes its place.
+    """
+    arguments: dict[str, Any] = {"distributed_executor_backend": "external_launcher"}
+    return arguments | ({"disable_custom_all_reduce": True} if tensor_parallel > 1 else {})
+
+
 def vllm_arguments(
     config: RunConfig, plan: EnginePlan, prompts: PromptProcessor, *, model_folder: str, on_cpu: bool, distributed: bool
 ) -> dict[str, Any]:
@@ -135,7 +145,7 @@ def vllm_arguments(
     else:
         arguments["kv_cache_memory_bytes"] = plan.kv_cache_bytes
     if distributed:
-        arguments["distributed_executor_backend"] = "external_launcher"
+        arguments |= launcher_arguments(rollout.tensor_parallel)
     if prompts.images is not None:
         limits = prompts.images.limits
         largest = max(plan.max_image_pixels, limits.factor**2)

@@ -9,6 +9,7 @@ import pytest
 
 from mmrl.config.rollout import RolloutConfig
 from mmrl.engines.rollout_needs import RolloutNeeds, needs_of
+from mmrl.engines.vllm_build import launcher_arguments
 from mmrl.engines.vllm_plan import EnginePlan, plan_engine
 from mmrl.errors import ConfigError
 from mmrl.models.policy import PolicyModel
@@ -106,3 +107,9 @@ def test_needs_are_the_largest_of_the_samples(tiny_policy, pictures) -> None:
     assert (needs.max_image_tokens, needs.max_image_pixels) == (45, 252 * 140)
     assert needs.max_tokens == needs.max_prompt_tokens + 50
     assert needs_of([], policy.prompts, config).max_images == 0  # type: ignore[arg-type]
+
+
+def test_ranks_that_share_an_engine_leave_out_the_all_reduce_that_knows_gpus_by_number() -> None:
+    launcher = {"distributed_executor_backend": "external_launcher"}
+    assert launcher_arguments(1) == launcher
+    assert launcher_arguments(4) == {**launcher, "disable_custom_all_reduce": True}
