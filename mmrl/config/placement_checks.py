@@ -29,6 +29,7 @@ def check_placement(config: RunConfig) -> None:
             f"in placement.roles, such as rollout: {idle}, or leave it out"
         )
     _check_ranks(config)
+    _check_gpus(config)
 
 
 def _check_ranks(config: RunConfig) -> None:
@@ -46,6 +47,27 @@ def _check_ranks(config: RunConfig) -> None:
             f"placement.roles.critic: the critic shares the ranks of the actor, in pool {placement.pool_of('actor')!r} "
             f"(got {placement.pool_of('critic')!r}); leave critic out of the roles"
         )
+
+
+def _check_gpus(config: RunConfig) -> None:
+    """A rank computes on one GPU, and NCCL takes no two ranks of one."""
+    if config.placement.executor == "inline" or config.model.device == "cpu":
+        return
+    placement, roles = config.placement, _roles_of(config)
+    divided = {placement.pool_of(role) for role in roles if role != "rollout"}
+    only_roles = {placement.pool_of(role) for role in roles} - {stage.pool for stage in config.stages}
+    for name, pool in placement.pools.items():
+        key, share = f"placement.pools.{name}.gpus_per_worker", pool.gpus_per_worker
+        if name in divided and pool.workers > 1 and 0 < share < 1:
+            raise ValueError(
+                f"{key}: the {pool.workers} workers of pool {name!r} divide a model among them, which NCCL does only "
+                f"between GPUs of their own (got {share:g}); set 1, or workers: 1"
+            )
+        if name in only_roles and share > 1:
+            raise ValueError(
+                f"{key}: a worker computes on one GPU, and {share - 1:g} of its {share:g} would stand idle; set 1, and "
+                f"workers: {pool.workers * share:g} to use them all"
+            )
 
 
 def _roles_of(config: RunConfig) -> tuple[RoleName, ...]:

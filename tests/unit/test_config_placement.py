@@ -13,6 +13,7 @@ from mmrl.errors import ConfigError
 
 BASE = {"name": "a", "model": {"path": "m"}, "data": {"train": "d"}, "reward": [{"type": "exact"}]}
 RAY = "placement.executor=ray"
+TWO = ("placement.pools.main.workers=2",)
 
 
 def placement(*overrides: str) -> PlacementConfig:
@@ -74,6 +75,8 @@ def test_threads_follow_the_cores_of_a_worker_unless_they_are_set():
         ([RAY, "placement.pools={}"], "placement.pools: is empty"),
         ([RAY, "placement.pools={'a b': {}}"], "'a b' is no name for a pool"),
         ([RAY, "placement.pools.main.gpus_per_worker=1.5"], "gpus_per_worker: above 1 it is a whole number"),
+        ([RAY, *TWO, "placement.pools.main.gpus_per_worker=0.5"], "NCCL does only between GPUs of their own (got 0.5)"),
+        ([RAY, *TWO, "placement.pools.main.gpus_per_worker=4"], "3 of its 4 would stand idle; set 1, and workers: 8"),
         ([RAY, "placement.pools.main.wrkers=2"], "did you mean 'placement.pools.main.workers'?"),
         (["stages=[{after: reward, path: s.py, name: S, pool: b}]"], "stages.0.pool: there is no pool 'b'"),
     ],
@@ -83,6 +86,15 @@ def test_a_placement_that_does_not_fit_is_told_with_its_key(overrides: list[str]
     with pytest.raises(ConfigError) as raised:
         placement(*overrides)
     assert message in str(raised.value)
+
+
+def test_workers_share_gpus_or_have_several_where_something_can_use_them_so():
+    stage = "stages=[{after: reward, path: s.py, name: S, pool: main}]"
+    several = placement(RAY, *TWO, "placement.pools.main.gpus_per_worker=2", stage)
+    assert several.pools["main"].gpus_per_worker == 2
+    half = "placement.pools.main.gpus_per_worker=0.5"
+    assert placement(RAY, half).pools["main"].gpus_per_worker == 0.5
+    assert placement(RAY, *TWO, half, "model.device=cpu").pools["main"].workers == 2
 
 
 def test_a_pool_of_a_stage_alone_is_used():
