@@ -12,7 +12,7 @@ from mmrl.models.matrix_peak import matrix_peak
 from mmrl.models.policy import PolicyModel
 from mmrl.trainer.estimate import Estimate
 from mmrl.trainer.memory import estimate_memory
-from mmrl.trainer.run_data import batch_size, rows_a_prompt
+from mmrl.trainer.run_data import batch_size, rows_a_prompt, samples_answers
 from mmrl.trainer.targets import prompt_only
 from mmrl.types import Sample
 
@@ -64,7 +64,11 @@ def _time(
     passes = _passes(config)
     work = config.train.steps * size * answered * sum(passes.values())
     evaluations = _num_evaluations(config) if num_held_out and config.kind != "reward_model" else 0
-    once = _flops_a_prompt(policy, samples, lengths, [response] * config.eval.samples_per_prompt)
+    once = 0.0
+    if samples_answers(config):
+        once += _flops_a_prompt(policy, samples, lengths, [response] * config.eval.samples_per_prompt)
+    if config.kind == "preference":
+        once += answered  # the answers that were compared
     work += evaluations * num_held_out * once
     peak = matrix_peak(device_of(config.model).type, policy.dtype)
     what = ", ".join(f"{name} {count:g}" for name, count in passes.items())

@@ -17,7 +17,7 @@ from mmrl.config.placement import RoleName
 from mmrl.engines.sharding import num_replicas, sharded_modules, whole_weights
 from mmrl.models.policy import PolicyModel
 from mmrl.trainer.estimate import Estimate
-from mmrl.trainer.run_data import batch_size, rows_a_prompt
+from mmrl.trainer.run_data import batch_size, rows_a_prompt, samples_answers
 
 ACTIVATION_BYTES = 34
 """Bytes that a layer keeps for the backward pass, for each token and hidden unit at two bytes a number; without
@@ -83,10 +83,15 @@ def estimate_memory(config: RunConfig, policy: PolicyModel, longest: int) -> lis
         by_role["reference"] = _reference(config, policy)
     if config.kind == "rl" and config.algorithm.needs_critic:
         by_role["critic"] = _critic(config, policy)
-    if config.kind != "reward_model":
+    if has_sampler(config):
         by_role["rollout"] = [_sampling(config, policy, longest)]
     each = [estimate for estimates in by_role.values() for estimate in estimates]
     return [*_sharding(config, policy), *each, *_together(config, by_role)]
+
+
+def has_sampler(config: RunConfig) -> bool:
+    """Whether something for sampling takes memory: vLLM has weights of its own also where nothing is ever sampled."""
+    return samples_answers(config) or (config.rollout.engine == "vllm" and config.kind != "reward_model")
 
 
 def _together(config: RunConfig, by_role: dict[RoleName, list[Estimate]]) -> list[Estimate]:

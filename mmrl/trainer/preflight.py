@@ -24,7 +24,7 @@ from mmrl.trainer.estimate import Estimate
 from mmrl.trainer.estimates import estimate_run
 from mmrl.trainer.fitting import Fitted, OverlongPolicy, fit, overlong_policy
 from mmrl.trainer.machine_notes import machine_notes
-from mmrl.trainer.memory import num_parameters
+from mmrl.trainer.memory import has_sampler, num_parameters
 from mmrl.trainer.pair_notes import pair_notes
 from mmrl.trainer.preflight_sizes import SizesReport, classifier_report, sizes_report
 from mmrl.trainer.reward_try_out import NO_TRY_OUT, TryOut, try_out
@@ -219,7 +219,7 @@ def _placement(config: RunConfig) -> dict[str, str]:
     """Where each role runs."""
     needs_critic = config.kind == "rl" and config.algorithm.needs_critic
     names: dict[RoleName, str] = {"actor": "actor"}
-    names |= {"rollout": f"rollout ({config.rollout.engine})"} if config.kind != "reward_model" else {}
+    names |= {"rollout": f"rollout ({config.rollout.engine})"} if has_sampler(config) else {}
     names |= {"critic": "critic"} if needs_critic else {}
     roles = {name: _place_of(role, config) for role, name in names.items()}
     if config.reward:

@@ -88,6 +88,13 @@ def rows_a_prompt(config: RunConfig) -> int:
     return 1 if config.kind == "sft" else 2
 
 
+def samples_answers(config: RunConfig) -> bool:
+    """Whether anything is ever sampled, by what the config says: preferences need rewards to grade held-out answers."""
+    if config.kind == "preference":
+        return bool(config.reward and config.data.eval)
+    return config.kind == "rl" or (config.kind == "sft" and config.data.eval is not None)
+
+
 def _check_answers(config: RunConfig, samples: Sequence[Sample], shown: str) -> None:
     """Refuses rows without what the kind learns from."""
     judged_singly = config.kind == "preference" and isinstance(config.preference, KtoConfig)
@@ -102,7 +109,7 @@ def _check_answers(config: RunConfig, samples: Sequence[Sample], shown: str) -> 
         return
     has_it, problem = needs[config.kind]
     what, _, advice = problem.partition("; ")
-    lacking = [sample.id for sample in samples if not has_it(sample)]
+    lacking = [sample.place for sample in samples if not has_it(sample)]
     if lacking:
         raise DataError(
             f"data.train: {len(lacking)} of {len(samples)} samples of {shown} have {what} "
@@ -120,7 +127,7 @@ def _check_margins(column: str, samples: Sequence[Sample]) -> None:
         value = sample.meta.get(column)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise DataError(
-                f"data.train: sample {sample.id} has no number in its column {column!r} (got {value!r}), which "
+                f"data.train: sample {sample.place} has no number in its column {column!r} (got {value!r}), which "
                 "reward_model.margin takes margins from; fill it in every row, or set reward_model.margin: null"
             )
 
@@ -138,5 +145,5 @@ def _check_images(config: RunConfig, samples: Sequence[Sample], what: str) -> No
         worst = max(too_many, key=lambda sample: len(sample.images))
         raise DataError(
             f"{what}: {len(too_many)} of {len(samples)} prompts have more images than data.max_images {limit} allows; "
-            f"the most, {len(worst.images)}, has sample {worst.id}; raise the limit, or leave these rows out"
+            f"the most, {len(worst.images)}, has sample {worst.place}; raise the limit, or leave these rows out"
         )
