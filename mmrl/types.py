@@ -57,12 +57,20 @@ class Sample:
         learn, kept only where the row has an answer besides.
     answer: the reference answer as text, or None where the row has none.
     meta: source, split, coordinate space of boxes and the row's other columns; JSON values only.
+    row: line or number of the row in its source, where this process has read that; no part of what the sample is.
     """
 
     id: str
     messages: tuple[Message, ...]
     answer: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    row: int | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def place(self) -> str:
+        """Its id for messages, with the file and the row that it is from where they are known."""
+        where = "" if self.row is None else f" ({self.meta.get('source')}:{self.row})"
+        return f"{self.id}{where}"
 
     @property
     def images(self) -> tuple[ImageRef, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mmrl.data.row_worker import ReadRow
@@ -82,7 +82,7 @@ class Survey:
         return [*self.empty, *sorted(self.errors, key=lambda error: (files.index(error.file), error.row))]
 
     def watch(self, source: Source, rows: Iterable[ReadRow | RowError]) -> Iterator[Sample]:
-        """The good rows of a source; the bad ones are kept in `errors`."""
+        """The good rows of a source, which know their place in it; the bad ones are kept in `errors`."""
         before = self.num_rows
         for row in rows:
             self.num_rows += 1
@@ -92,7 +92,7 @@ class Survey:
             self._note(row, source)
             for check in self._checks:
                 self.errors.extend(check.add(row, source))
-            yield row.sample
+            yield replace(row.sample, row=row.row)
         for check in self._checks:
             self.errors.extend(check.finish())
         if self.num_rows == before:

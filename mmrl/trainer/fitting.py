@@ -75,7 +75,7 @@ def count_tokens(processor: PromptProcessor, sample: Sample, what: str) -> int:
     try:
         return processor.num_tokens(prompt_only(sample))
     except DataError as error:
-        raise DataError(f"{what}: sample {sample.id}: {error}") from error
+        raise DataError(f"{what}: sample {sample.place}: {error}") from error
 
 
 def overlong_policy(policy: OverlongPolicy) -> str:
@@ -105,7 +105,7 @@ def _fit_one(
         worst = samples[lengths.index(longest)]
         raise DataError(
             f"{what}: {num_long} of {len(samples)} prompts are longer than data.max_prompt_tokens {limit} with their "
-            f"images expanded; the longest has {longest} tokens (sample {worst.id}); raise the limit, lower "
+            f"images expanded; the longest has {longest} tokens (sample {worst.place}); raise the limit, lower "
             "data.image.max_pixels, or set data.on_overlong to drop or resize"
         )
     resize = config.on_overlong == "resize"

@@ -21,7 +21,7 @@ def pair_notes(config: RunConfig, data: RunData) -> list[str]:
         what = "only answered and graded" if config.reward else "left out of evaluation"
         notes.append(
             f"data.eval: {len(lacking)} of {len(data.held_out)} samples were not judged (no chosen and rejected) and "
-            f"are {what}; first: {lacking[0].id}"
+            f"are {what}; first: {lacking[0].place}"
         )
     return [note for note in notes if note]
 
@@ -37,5 +37,5 @@ def _same_answers(samples: Sequence[Sample], what: str) -> str:
         return ""
     return (
         f"{what}: {len(same)} of {len(pairs)} pairs prefer an answer over the same one, which teaches no preference "
-        f"and counts half in accuracy; mend these rows or leave them out; first: {same[0].id}"
+        f"and counts half in accuracy; mend these rows or leave them out; first: {same[0].place}"
     )

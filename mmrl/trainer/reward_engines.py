@@ -93,8 +93,8 @@ def check_classifier(config: RunConfig, data: RunData) -> None:
     seeing = next((sample for sample in data.train if sample.images), None)
     if seeing is not None:
         raise DataError(
-            f"data.train: sample {seeing.id} has an image, and {config.model.path} is a text classifier; begin from a "
-            "vision-language model"
+            f"data.train: sample {seeing.place} has an image, and {config.model.path} is a text classifier; begin from "
+            "a vision-language model"
         )
 
 

@@ -97,7 +97,7 @@ def _flags(sample: Sample, num_turns: int, train_on: TrainOn) -> Sequence[bool]:
     marks = sample.meta.get(MARKS)
     if not isinstance(marks, list) or len(marks) != num_turns or not all(isinstance(mark, bool) for mark in marks):
         raise DataError(
-            f"sample {sample.id}: sft.train_on 'marked' needs the column {MARKS}, a list of a true or false for each "
-            f"of its {num_turns} assistant turns (got {marks!r}); add it, or use all_assistant or last"
+            f"sample {sample.place}: sft.train_on 'marked' needs the column {MARKS}, a list of a true or false for "
+            f"each of its {num_turns} assistant turns (got {marks!r}); add it, or use all_assistant or last"
         )
     return marks

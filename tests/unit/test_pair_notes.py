@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from mmrl.config import RunConfig
+from mmrl.data import load_dataset
+from mmrl.data.registry import register
+from mmrl.errors import DataError
 from mmrl.trainer.pair_notes import pair_notes
 from mmrl.trainer.run_data import check_data, load_data
 
@@ -44,12 +47,24 @@ def test_a_pair_of_the_same_answer_twice_is_said(tmp_path: Path, kind: str) -> N
     assert note.startswith("data.train: 1 of 3 pairs prefer an answer over the same one")
     (note,) = notes(tmp_path, [PAIR] * 2, [PAIR | {"rejected": "4"}], kind)
     assert note.startswith("data.eval: 1 of 1 pairs")
+    assert note.endswith(" (eval.jsonl:1)")
+
+
+def test_a_sample_is_named_by_file_and_row_where_they_are_known(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"first: [0-9a-f]{16} \(train.jsonl:3\)"):
+        notes(tmp_path, [PAIR, PAIR, {"prompt": "3 + 3?", "answer": "6"}], [PAIR], "reward_model")
+    (again,) = load_dataset(tmp_path / "eval.jsonl").samples
+    assert again.place == f"{again.id} (eval.jsonl:1)"
+    register("mine", {"train": [again]}, source="here")
+    (kept,) = load_dataset("mine").samples
+    assert (kept, kept.place) == (again, again.id), "the place is no part of the sample"
 
 
 def test_held_out_rows_without_a_pair_are_not_left_out_in_silence(tmp_path: Path) -> None:
     (note,) = notes(tmp_path, [PAIR] * 2, [PAIR, {"prompt": "3 + 3?", "answer": "6"}])
     assert "data.eval: 1 of 2 samples were not judged" in note
     assert "left out of evaluation" in note
+    assert note.endswith(" (eval.jsonl:2)")
     rewards = {"reward": [{"type": "exact"}]}
     (note,) = notes(tmp_path, [PAIR] * 2, [{"prompt": "3 + 3?", "answer": "6"}], **rewards)
     assert "only answered and graded" in note
