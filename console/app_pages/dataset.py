@@ -53,10 +53,10 @@ def show() -> None:
 def _head(summary: DatasetSummary) -> None:
     with st.container(horizontal=True, vertical_alignment="center", key="dataset_head"):
         st.title(literal(summary.name))
-        if not summary.is_current:
-            st.badge("an older version", color="orange")
         if summary.state != "valid":
             st.badge("files are gone", color="red")
+        elif not summary.is_current:
+            st.badge("an older version", color="orange")
         st.page_link("app_pages/new_run.py", label="New run with it", query_params={"data": summary.name})
     with st.container(horizontal=True, key="figures"):
         st.metric("Rows", count_text(summary.num_rows), border=True, help="Prompts of all splits together.")

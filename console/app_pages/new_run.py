@@ -6,6 +6,7 @@ import streamlit as st
 
 from console import context
 from console.components import begin, run_form
+from console.components.address import change, words
 from console.components.changes import heard
 from console.components.draft_side import as_text, go_to_launched_run, launch_box, preflight
 from console.components.form import Form
@@ -29,7 +30,7 @@ def show() -> None:
     drafts = Drafts(viewer)
     launching = Launching(drafts, context.processes(), jobs, viewer, context.database().settings)
     _begin_as_asked(Beginnings(drafts, jobs))
-    draft_id = st.query_params.get("draft")
+    draft_id = words().get("draft")
     if draft_id is None:
         st.title("New run")
         _choose(drafts, launching)
@@ -49,7 +50,7 @@ def show() -> None:
 
 def _begin_as_asked(beginnings: Beginnings) -> None:
     """Addresses that ask for a beginning become those of a draft, so that a reload makes no second one."""
-    asked = st.query_params.to_dict()
+    asked = words()
     ways = {
         "template": beginnings.from_template,
         "from": beginnings.from_job,
@@ -62,10 +63,10 @@ def _begin_as_asked(beginnings: Beginnings) -> None:
             try:
                 draft = make(asked[name])
             except MmrlError as error:
-                st.query_params.clear()
+                change(**dict.fromkeys(asked))
                 problem(f"This cannot be a beginning: {error}")
                 return
-            st.query_params.from_dict({"draft": draft.id})
+            change(**{**dict.fromkeys(asked), "draft": draft.id})
             return
 
 
@@ -88,7 +89,7 @@ def _launched(draft: Draft, drafts: Drafts) -> None:
         job_link(context.jobs().get(draft.job_id))
 
     def copy() -> None:
-        st.query_params.from_dict({"draft": drafts.copy(draft.id).id})
+        change(draft=drafts.copy(draft.id).id)
 
     st.button("Copy it", key="copy", on_click=copy)
 
@@ -96,7 +97,7 @@ def _launched(draft: Draft, drafts: Drafts) -> None:
 def _prepare(draft: Draft, drafts: Drafts, launching: Launching) -> None:
     checked = launching.check(draft)
     with st.container(horizontal=True, vertical_alignment="center", key="draft_head"):
-        st.title("New run")
+        st.title("New run", width="content")
         st.caption(f"a draft, begun with {literal(draft.origin)}; saved as you type")
     left, right = st.columns([3, 2], gap="large")
     with left:

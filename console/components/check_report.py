@@ -13,7 +13,7 @@ import streamlit as st
 from console.components.dataset_rows import pager
 from console.components.text import literal
 from console.services.checking import BadRow, Report
-from console.services.formats import count_text, number_text
+from console.services.formats import counted, number_text
 from console.theme import CHART_COLOURS
 
 ROWS_A_PAGE = 50
@@ -90,7 +90,7 @@ def statistics(values: Mapping[str, Any]) -> None:
         st.markdown("**Lengths and sizes**")
         st.table({"": [row["measure"] for row in rows]} | {c: [row[c] for row in rows] for c in _FIGURES.values()})
         per_row = values["images"]["per_row"]
-        counts = ", ".join(f"{number} in {count_text(rows)} rows" for number, rows in per_row.items())
+        counts = ", ".join(f"{number} in {counted(rows, 'row')}" for number, rows in per_row.items())
         st.text(f"Images of a row: {counts}")
     with answers:
         _answers(values["answers"])
@@ -100,7 +100,7 @@ def _answers(values: Mapping[str, Any]) -> None:
     least = "at least " if values["distinct_is_a_lower_bound"] else ""
     st.markdown("**Commonest answers**")
     st.caption(
-        f"{least}{count_text(values['distinct'])} different ones; {count_text(values['missing'])} rows have none"
+        f"{least}{counted(values['distinct'], 'different answer')}; without one: {counted(values['missing'], 'row')}"
     )
     common: dict[str, int] = dict(list(values["most_common"].items())[:12])
     if not common:
@@ -114,7 +114,9 @@ def _answers(values: Mapping[str, Any]) -> None:
             x=alt.X("rows:Q", title="rows", axis=alt.Axis(tickMinStep=1, format=",d")),
         )
     )
-    told = ", ".join(f"{row['answer']} in {row['rows']} rows" for row in rows[:5])
+    told = ", ".join(
+        f"{answer[:40] or '(empty)'} in {counted(number, 'row')}" for answer, number in [*common.items()][:5]
+    )
     st.altair_chart(chart, key="common_answers", alt=f"Commonest answers: {told}")
 
 

@@ -6,7 +6,7 @@ import time
 
 import streamlit as st
 
-from console.components.address import show_value
+from console.components.address import change, show_value
 from console.components.changes import changed, heard, tell
 from console.components.form import FORM_ERROR
 from console.components.parts import problem
@@ -33,7 +33,7 @@ def launch_box(draft: Draft, drafts: Drafts, launching: Launching, checked: Chec
 
     def keep() -> None:
         drafts.change(draft.id)
-        st.query_params.clear()
+        change(draft=None)
 
     with st.container(border=True, key="launch_box", gap="small"):
         with st.container(horizontal=True, key="launch_buttons"):

@@ -11,7 +11,7 @@ from console.components.changes import changed
 from console.components.parts import part, problem
 from console.components.text import literal
 from console.services.checking import Checking, Report, as_shown
-from console.services.formats import bytes_text, count_text, duration_text
+from console.services.formats import bytes_text, count_text, counted, duration_text
 from console.services.processes import Task
 from console.services.uploads import Upload, Uploads
 from mmrl.data.benchmarks import BENCHMARKS
@@ -143,8 +143,11 @@ def _register(
     def register() -> None:
         checking.register(uploads.change(upload, name=name), skip_bad=skip_bad)
 
-    rows = count_text(report.num_valid)
-    label = f"Keep the {rows} good rows" if skip_bad else f"Register {rows} rows"
+    label = (
+        f"Keep the {counted(report.num_valid, 'good row')}"
+        if skip_bad
+        else f"Register {counted(report.num_valid, 'row')}"
+    )
     st.button(
         label, key="register", type="secondary" if skip_bad else "primary", disabled=not is_name, on_click=register
     )

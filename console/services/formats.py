@@ -13,6 +13,11 @@ def count_text(number: int | None) -> str:
     return _NONE if number is None else f"{number:,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `1,200 rows`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def number_text(value: float | None, digits: int = 4, *, plus: bool = False) -> str:
     """A measured value with so many significant digits, without an exponent where that is readable, and with a minus
     sign that is one. plus: with a sign also where it is above 0, as of a difference."""

@@ -15,6 +15,7 @@ from console.services.processes import Processes, Task
 from mmrl.config.loading import load_config
 from mmrl.errors import ConfigError, MmrlError
 from mmrl.jobs.config_checks import code_keys, refuse_literal_secrets
+from mmrl.jobs.field_checks import check_fields
 from mmrl.jobs.from_config import job_of
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job, User
@@ -159,6 +160,7 @@ def _checked(path: Path, text: str) -> Checked:
     try:
         config = load_config(path).config
         refuse_literal_secrets(config.model_dump(mode="json"))
+        check_fields(job_of(config))
         return Checked(config)
     except MmrlError as error:
         return Checked(None, tuple(faults_of(str(error), path)))

@@ -73,6 +73,24 @@ def test_every_template_becomes_a_draft_that_is_in_the_address(
     assert test.segmented_control(key=f"{draft_id}_kind").value == kind
 
 
+def test_a_browser_that_still_holds_the_first_address_begins_no_second_draft(
+    small: Home, run_page: Callable[..., Any]
+) -> None:
+    test = run_page("new_run", small, template="empty-sft")
+    begun, drafts = one(test.query_params["draft"]), set((small.path / "drafts").iterdir())
+    test.query_params.clear()
+    test.query_params["template"] = "empty-sft"
+    test.run()
+    assert one(test.query_params["draft"]) == begun
+    assert set((small.path / "drafts").iterdir()) == drafts
+
+
+def test_a_name_that_the_queue_refuses_is_told_before_launching(small: Home, run_page: Callable[..., Any]) -> None:
+    test = run_page("new_run", small, draft=draft_in(small, SOUND.replace("name: ", "name: " + "x" * 300)))
+    assert "at most 200 are allowed" in texts(test)
+    assert test.button(key="launch").disabled
+
+
 def test_every_group_of_settings_can_be_opened_and_found(small: Home, run_page: Callable[..., Any]) -> None:
     home = small
     test = run_page("new_run", home, draft=draft_in(home, SOUND))
