@@ -10,6 +10,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from console import context
 from console.components.address import change, show_value, words
+from console.components.all_steps import all_steps
 from console.components.changes import changed
 from console.components.export_button import export_button
 from console.components.group_gallery import gallery
@@ -22,9 +23,10 @@ from console.components.reward_reading import how_to_read
 from console.components.sample_filter import clear_filter, show_filter, take
 from console.components.text import job_link, literal
 from console.services.formats import count_text, number_text
+from console.services.group_filter import GroupFilter
 from console.services.processed_image import pixel_limits
 from console.services.response_export import export_history, export_step
-from console.services.responses import GroupFilter, Responses, StepGroups, prompt_text
+from console.services.responses import Responses, StepGroups, prompt_text
 from console.services.reward_sum import spread_of
 from console.services.run_rewards import rewards_of
 from console.services.sample_boxes import reward_for
@@ -54,6 +56,11 @@ def page() -> None:
             empty_state("No samples yet", "Prompts and responses are kept at the steps that `record` names.")
             return
         split, step = _where(steps)
+        if step is None:
+            parts = [each.part for each in rewards_of(job).listed]
+            show_filter(GroupFilter.of_address(words()), ("total", *parts))
+            all_steps(job, responses, split)
+            return
         found, wanted = _filtered(responses, split, step)
         if not found.groups:
             empty_state("No group fits", f"None of the {count_text(found.num_all)} groups of this step. Ask for less.")
@@ -76,8 +83,8 @@ def page() -> None:
                 _inspect(job, responses, group)
 
 
-def _where(steps: dict[str, list[int]]) -> tuple[str, int]:
-    """Split and step, from the address or the last of the first; both may be changed."""
+def _where(steps: dict[str, list[int]]) -> tuple[str, int | None]:
+    """Split and step, from the address or the last of the first; both may be changed. None for all steps."""
     given = words()
     splits = list(steps)
     show_value("responses-split", given["split"] if given.get("split") in splits else splits[0])
@@ -86,6 +93,8 @@ def _where(steps: dict[str, list[int]]) -> tuple[str, int]:
             st.segmented_control("Split", splits, key="responses-split", required=True, on_change=take("split"))
         split = st.session_state["responses-split"]
         kept = steps[split]
+        if len(kept) > 1 and _is_over_all():
+            return split, None
         wanted = given.get("step", "")
         show_value("responses-step", int(wanted) if wanted.isdecimal() and int(wanted) in kept else kept[-1])
         if len(kept) > 1:
@@ -93,6 +102,20 @@ def _where(steps: dict[str, list[int]]) -> tuple[str, int]:
         else:
             st.caption(f"step {kept[0]}")
     return split, st.session_state["responses-step"]
+
+
+def _is_over_all() -> bool:
+    options = {"one": "one step", "all": "all steps"}
+    show_value("responses-steps", "all" if words().get("steps") == "all" else "one")
+    st.segmented_control(
+        "Look through",
+        list(options),
+        format_func=options.__getitem__,
+        key="responses-steps",
+        required=True,
+        on_change=take("steps"),
+    )
+    return bool(st.session_state["responses-steps"] == "all")
 
 
 def _filtered(responses: Responses, split: str, step: int) -> tuple[StepGroups, GroupFilter]:

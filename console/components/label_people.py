@@ -61,7 +61,9 @@ def results(source: ItemSource, items: Sequence[Item], marks: Sequence[Mark], na
         export_button(export_results(source.about, found, report, counts, names), key="label-results")
     if found:
         number_table([_standing_row(each) for each in found], key="standings")
-        st.caption("Intervals are Wilson's at 95 %, over prompts: pairs of one prompt are no independent draws.")
+        over = ", ".join(f"{each.by} {_prompts(each.num_prompts)}" for each in found)
+        told = "In brackets Wilson's interval at 95 %, over prompts: pairs of one prompt are no independent draws"
+        st.caption(literal(f"{told} ({over})."))
     number_table([_person_row(each, names) for each in counts], key="people")
     if len(counts) < 2:
         st.caption("Agreement is told once a second person has judged: send them this page's address.")
@@ -117,10 +119,12 @@ def _standing_row(each: Standing) -> dict[str, str]:
         "As good": count_text(each.ties),
         "None good": count_text(each.all_bad),
         "People divided": count_text(each.divided),
-        "Share won": number_text(each.wins / decided, 3) if decided else "–",
-        "95 % interval": _interval(each.low, each.high),
-        "Prompts": count_text(each.num_prompts),
+        "Share won": f"{number_text(each.wins / decided, 3)} ({_interval(each.low, each.high)})" if decided else "–",
     }
+
+
+def _prompts(num: int) -> str:
+    return "1 prompt" if num == 1 else f"{count_text(num)} prompts"
 
 
 def _person_row(each: PersonCounts, names: Mapping[str, str]) -> dict[str, str]:

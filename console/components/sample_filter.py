@@ -8,9 +8,9 @@ import streamlit as st
 
 from console.components.address import change, show_value
 from console.components.changes import changed
-from console.services.responses import ONLY, GroupFilter
+from console.services.group_filter import ONLY, GroupFilter
 
-_FORGET = ("split", "step", "find", "only", "part")
+_FORGET = ("split", "step", "steps", "find", "only", "part", "low", "high")
 
 
 def show_filter(wanted: GroupFilter, parts: Sequence[str]) -> None:
@@ -42,14 +42,14 @@ def show_filter(wanted: GroupFilter, parts: Sequence[str]) -> None:
 
 
 def clear_filter() -> None:
-    change(group=None, page=None, **dict.fromkeys(GroupFilter.NAMES))
+    change(group=None, page=None, after=None, **dict.fromkeys(GroupFilter.NAMES))
 
 
 def take(name: str) -> Callable[[], None]:
     """What a widget was set to goes into the address, and what it makes meaningless out of it."""
 
     def store(value: object) -> None:
-        forgotten = ("group", "page", *(("step",) if name == "split" else ())) if name in _FORGET else ()
+        forgotten = ("group", "page", "after", *(("step",) if name == "split" else ())) if name in _FORGET else ()
         change(**dict.fromkeys(forgotten), **{name: None if value in (None, "") else str(value)})
 
     return changed(f"responses-{name}", store)

@@ -53,7 +53,7 @@ def prompt_history(files: Mapping[int, Path], shards: Sequence[ShardRow], prompt
     Raises DataError for a file that cannot be read.
     """
     rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
-    for path, steps in _sources(files, shards):
+    for path, steps in sources(files, shards):
         for row in _rows_of(path, prompt_id):
             if row["step"] in steps:
                 rows[row["step"]].append(row)
@@ -71,7 +71,7 @@ def readable(path: Path) -> Iterator[None]:
         raise DataError(f"{path} cannot be read as samples: {' '.join(str(error).split())[:200]}") from error
 
 
-def _sources(files: Mapping[int, Path], shards: Sequence[ShardRow]) -> Iterator[tuple[Path, set[int]]]:
+def sources(files: Mapping[int, Path], shards: Sequence[ShardRow]) -> Iterator[tuple[Path, set[int]]]:
     """Each file once, with the steps that are taken from it: the joint one where there is one, else the step's own."""
     left = dict(files)
     for shard in sorted(shards, key=lambda shard: -shard.attempt):

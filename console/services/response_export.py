@@ -7,8 +7,10 @@ from typing import Any
 
 from console.services.exports import Export, Record
 from console.services.formats import number_text
+from console.services.group_filter import GroupFilter
 from console.services.prompt_history import HistoryPoint
-from console.services.responses import GroupFilter, Responses, StepGroups
+from console.services.responses import Responses, StepGroups
+from console.services.run_search import Found
 from mmrl.jobs.records import Job
 from mmrl.runs.records import GroupRecord, ResponseRecord
 
@@ -26,6 +28,21 @@ def export_step(job: Job, responses: Responses, found: StepGroups, wanted: Group
         total=sum(len(group.responses) for group in found.groups),
         about={**_about(job), "groups": f"{len(found.groups):,} of {found.num_all:,}", "filter": asked or "none"},
         shared=SHARED,
+    )
+
+
+def export_found(job: Job, responses: Responses, split: str, found: Found, wanted: GroupFilter) -> Export:
+    """One page of what was found over all steps."""
+    asked = ", ".join(f"{name} {value}" for name, value in wanted.address().items())
+    where = f"steps {found.newest} to {found.oldest}" if found.newest is not None else "no step"
+    return Export(
+        name=f"{job.name}-{split}-found",
+        title=f"Responses of {job.name}, {split}, {where}",
+        records=lambda: _records(responses, found.groups),
+        total=sum(len(group.responses) for group in found.groups),
+        about={**_about(job), "looked through": where, "filter": asked or "none"},
+        shared=SHARED,
+        content=" ".join(f"{group.step}-{group.group_id}" for group in found.groups),
     )
 
 

@@ -81,6 +81,13 @@ def _pages(job: str, last: int) -> dict[str, tuple[str, dict[str, str]]]:
         "truncated": responses(only="truncated"),
         "parts disagree": responses(only="disagree"),
         "reward range": responses(part="total", low="0.1", high="0.3"),
+        "all steps": responses(steps="all"),
+        "all steps, common text": responses(steps="all", find="word77 "),
+        "all steps, rare text": responses(steps="all", find="word77 word78"),
+        "all steps, no such text": responses(steps="all", find="nowhere at all"),
+        "all steps, truncated": responses(steps="all", only="truncated"),
+        "all steps, parts disagree": responses(steps="all", only="disagree"),
+        "all steps, reward range": responses(steps="all", part="total", low="0.5", high="0.6"),
         "token heat map": responses(step=str(last), tokens="kl"),
         "gallery": responses(view="gallery", page="4"),
         "one prompt over all steps": responses(view="steps"),
@@ -97,8 +104,9 @@ def _evaluations(num: int) -> list[str]:
 
 def _measure_export(job_id: str, step: int) -> dict[str, float]:
     from console.services.exports import make
+    from console.services.group_filter import GroupFilter
     from console.services.response_export import export_step
-    from console.services.responses import GroupFilter, Responses
+    from console.services.responses import Responses
     from mmrl.jobs.database import Database
     from mmrl.jobs.jobs import Jobs
 

@@ -67,6 +67,25 @@ def test_an_address_that_means_nothing_shows_the_last_step(shared_home: Homes, r
     assert "No run is named" in _texts(run_page("responses", home))
 
 
+def test_all_steps_are_looked_through_and_lead_to_the_step_of_each_group(
+    shared_home: Homes, run_page: RunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("console.services.run_search.ON_A_PAGE", 2)
+    home = shared_home("small")
+    test = run_page("responses", home, run=home.jobs["running"], step="60", find="shape 1", steps="all")
+    assert not test.exception
+    assert "2 groups found in steps 60 to 50; earlier ones were not looked through yet." in _texts(test)
+    links = [each.proto.label for each in test.get("page_link") if each.proto.label.startswith("step")]
+    assert links == ["step 60, group 1", "step 50, group 1"]
+    test.button(key="all-steps-older").click().run()
+    assert "2 groups found in steps 50 to 30" in _texts(test)
+    test.text_input(key="responses-find").set_value("no such text").run()
+    assert "after" not in test.query_params
+    assert "No group fits" in _texts(test)
+    test.button_group(key="responses-steps").set_value("one").run()
+    assert test.select_slider(key="responses-step").value == 60
+
+
 def test_x06_text_of_models_and_rewards_is_inert_in_every_view() -> None:
     """Also a token that is half of a tag, and letters that turn the line around."""
     shaded = tokens_html([TokenCell(NASTY, -1.0, 0.2, True), TokenCell("\u202e\x1b[2J\n", None, 0.0, False)])

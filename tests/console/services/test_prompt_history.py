@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from homes import Home
 
+from console.services.group_filter import GroupFilter
 from console.services.prompt_history import HistoryPoint
-from console.services.responses import GroupFilter, Responses
+from console.services.responses import Responses
 from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import ShardRow

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from homes import Home
 
-from console.services.responses import GroupFilter, Responses, disagreements
+from console.services.group_filter import GroupFilter, disagreements
+from console.services.responses import Responses
 from console.services.token_words import cells, quantities_of, tokenizer_of
 from mmrl.errors import DataError, NotFoundError
 from mmrl.jobs.database import Database

@@ -1,0 +1,134 @@
+"""A search over all steps finds what asking each step finds, in pages of any size, from joint files and single ones."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from console.services import run_search
+from console.services.group_filter import ONLY, GroupFilter
+from console.services.run_search import Place, search_run
+from mmrl.data.serialise import messages_to_json
+from mmrl.jobs.records import ShardRow
+from mmrl.jobs.worker.compaction import compact
+from mmrl.runs.decoding import read_groups
+from mmrl.runs.shards import SCHEMA
+from mmrl.types import Message, TextPart
+
+STEPS = (2, 4, 6, 8, 10, 12)
+TEXTS = ("plain", "PLAIN text", "Straße", "strasse", "ÉTÉ", 'a "quote" \\ back', "line\nbreak", "数字", "", None)
+FILTERS = (
+    GroupFilter(),
+    *(
+        GroupFilter(find=text)
+        for text in ("plain", "STRASSE", "été", '"quote" \\', "e\nb", "数", "nowhere", "text", "role")
+    ),
+    *(GroupFilter(only=only) for only in ONLY),
+    GroupFilter(part="total", low=0.4, high=0.6),
+    GroupFilter(part="total", high=0.0),
+    GroupFilter(part="a", low=1.0),
+    GroupFilter(part="none of these", low=0.0),
+    GroupFilter(part="a"),
+    GroupFilter(find="plain", only="mixed", part="b", low=0.5),
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, Path]:
+    folder = tmp_path_factory.mktemp("run") / "attempt-1" / "samples"
+    folder.mkdir(parents=True)
+    draw = random.Random(0)
+    found = {}
+    for step in STEPS:
+        rows = [row for group in range(4) for row in _group(draw, step, group)]
+        found[step] = folder / f"train-{step:06d}.parquet"
+        pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), found[step], row_group_size=8)
+    return found
+
+
+@pytest.mark.parametrize("most_s", [0.0, 60.0])
+def test_all_that_fit_are_found_once_the_newest_step_first(
+    files: Mapping[int, Path], most_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_search, "_BLOCK_ROWS", 24)
+    monkeypatch.setattr(run_search, "ON_A_PAGE", 5)
+    joint = _joint(files)
+    groups = [group for step in reversed(STEPS) for group in read_groups(files[step], with_tokens=False)]
+    for wanted in FILTERS if most_s else FILTERS[::4]:
+        expected = [(group.step, group.group_id) for group in groups if wanted.fits(group)]
+        for shards in ([], [joint]):
+            assert _all(files, shards, wanted, most_s) == expected, (wanted, shards)
+
+
+def test_the_joint_file_is_read_and_what_was_looked_through_is_told(files: Mapping[int, Path]) -> None:
+    joint = _joint(files)
+    table = pq.read_table(joint.uri)
+    place = table.schema.get_field_index("finish_reason")
+    pq.write_table(table.set_column(place, "finish_reason", pa.array(["stop"] * table.num_rows)), joint.uri)
+    found = search_run(files, [joint], GroupFilter(only="truncated"))
+    assert {group.step for group in found.groups} <= set(STEPS[4:]), "those of the joint file are told as ended there"
+    assert (found.newest, found.oldest, found.then) == (12, 2, None)
+    first = search_run(files, [], GroupFilter())
+    assert (first.newest, first.oldest, str(first.then)) == (12, 8, "8-3")
+    assert [Place.of_text(text) for text in ("8-3", "8", "x-1", "")] == [Place(8, 3), Place(8), None, None]
+
+
+def _all(
+    files: Mapping[int, Path], shards: list[ShardRow], wanted: GroupFilter, most_s: float
+) -> list[tuple[int, int]]:
+    found, after = [], None
+    for _ in range(1000):
+        page = search_run(files, shards, wanted, after=after, most_s=most_s)
+        found += [(group.step, group.group_id) for group in page.groups]
+        if page.then is None:
+            return found
+        after = page.then
+    raise AssertionError("the search does not end")
+
+
+def _joint(files: Mapping[int, Path]) -> ShardRow:
+    """Of the first four steps."""
+    shards = [ShardRow("train", step, step, str(files[step]), 16, 1) for step in STEPS[:4]]
+    return compact(files[STEPS[0]].parent.parent, shards)
+
+
+def _group(draw: random.Random, step: int, group: int) -> list[dict[str, Any]]:
+    prompt = draw.choice(TEXTS)
+    messages = [Message("user", (TextPart("Which?"),)), Message("user", (TextPart(prompt or ""),))]
+    shared = {
+        "attempt": 1,
+        "split": "train",
+        "step": step,
+        "group_id": group,
+        "prompt_id": f"p{group}",
+        "kept_rate": 1.0,
+        "messages": None if prompt is None else json.dumps(messages_to_json(messages)),
+        "answer": draw.choice(TEXTS),
+    }
+    is_flat = draw.random() < 0.3
+    flat = draw.choice((None, 0.0, 1.0))
+    return [
+        shared | _response(draw, index, flat if is_flat else draw.choice((None, 0.0, 0.5, 1.0))) for index in range(4)
+    ]
+
+
+def _response(draw: random.Random, index: int, reward: float | None) -> dict[str, Any]:
+    parts = [{"name": name, "value": draw.choice((None, 0.0, 1.0)), "weight": 1.0, "ms": 0.0} for name in "ab"]
+    return {
+        "policy_version": 0,
+        "sample_idx": index,
+        "seed": 0,
+        "reward_total": reward,
+        "reward_parts": parts[: draw.choice((1, 2, 2))],
+        "length": 3,
+        "finish_reason": draw.choice(("stop", "stop", "stop", "length")),
+        "turns": 1,
+        "response": draw.choice(TEXTS),
+    }
