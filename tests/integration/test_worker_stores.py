@@ -16,9 +16,12 @@ from mmrl.cli.app import main
 from mmrl.cli.job_follow import Follower
 from mmrl.config.secrets import redact
 from mmrl.errors import NotFoundError, RunFailedError
-from mmrl.jobs.records import Job
+from mmrl.jobs.index import IndexBatch
+from mmrl.jobs.records import CheckpointRow, Job
 from mmrl.jobs.references import resolve_references
 from mmrl.jobs.states import JobState
+from mmrl.jobs.worker.indexer import Indexer
+from mmrl.jobs.worker.run_folder import RunFolder
 from mmrl.runs import run_logs
 from mmrl.runs.checkpoint_refs import resolve_model
 from mmrl.runs.config_file import identity_conflict
@@ -70,6 +73,27 @@ def test_references_and_names_of_models_know_what_a_store_has(site: Site, tmp_pa
     assert (folder / "attempt-1" / "metrics.jsonl").read_bytes().count(b"\n") == 4
     with pytest.raises(NotFoundError, match="has no whole checkpoint"):
         resolve_model(f"file://{tmp_path}/store/nothing@best")
+
+
+def test_checkpoints_that_are_not_here_yet_are_not_gone(site: Site, tmp_path: Path) -> None:
+    """A run in a store goes on on another machine: until its trainer has fetched it, nothing of it is there."""
+    site.submit(job={"run_dir": f"file://{tmp_path}/store/run"})
+    leases = join(site.database)
+    lease = claim(leases)
+    leases.index(lease, IndexBatch(checkpoints=[CheckpointRow(2, "/elsewhere/checkpoints/step-000002")]))
+    folder = RunFolder(tmp_path / "here", 2)
+    indexer = Indexer(leases, folder)
+
+    def states() -> list[str]:
+        return [row.state for row in site.jobs.checkpoints(lease.job_id)]
+
+    indexer.look(lease)
+    indexer.finish(lease)
+    assert states() == ["complete"], "also where the store did not answer, and the attempt ends before it began"
+    folder.attempt_dir.mkdir(parents=True)
+    (folder.attempt_dir / "events.jsonl").touch()
+    indexer.look(lease)
+    assert states() == [], "what its retention removed is told as deleted"
 
 
 def test_a_model_fetched_to_another_home_is_the_same_model() -> None:

@@ -157,7 +157,11 @@ class Indexer:
         return compacted, replaced
 
     def _changed_checkpoints(self, lease: Lease) -> tuple[list[CheckpointRow], dict[int, CheckpointRow]]:
-        """Those that are new or gone since the last look, and all that are there now."""
+        """Those that are new or gone since the last look, and all that are there now.
+
+        What is not here counts as gone once the trainer has begun: before that a run in a store is not fetched yet, and
+        of a run whose machine died nothing may be here at all.
+        """
         known = self._checkpoints
         if known is None:
             known = {row.step: row for row in self._leases.known_checkpoints(lease)}
@@ -170,8 +174,11 @@ class Indexer:
                 row = _checkpoint(path, step, self._folder.attempt)
             if step is not None and row is not None:
                 here[step] = row
-        gone = [replace(row, state="deleted") for step, row in known.items() if step not in here]
-        return [*gone, *(row for step, row in here.items() if known.get(step) is not row)], here
+        missing = {step: row for step, row in known.items() if step not in here}
+        new = [row for step, row in here.items() if known.get(step) is not row]
+        if not (self._attempt_dir / layout.EVENTS_FILE).is_file():
+            return new, here | missing
+        return [*(replace(row, state="deleted") for row in missing.values()), *new], here
 
     def _advance(
         self,
