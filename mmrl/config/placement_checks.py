@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mmrl.config.actor import FsdpConfig
 from mmrl.config.placement import RoleName, check_pool
 from mmrl.config.run import RunConfig
 
@@ -30,6 +31,7 @@ def check_placement(config: RunConfig) -> None:
         )
     _check_ranks(config)
     _check_gpus(config)
+    _check_sharding(config)
 
 
 def _check_ranks(config: RunConfig) -> None:
@@ -67,6 +69,18 @@ def _check_gpus(config: RunConfig) -> None:
             raise ValueError(
                 f"{key}: a worker computes on one GPU, and {share - 1:g} of its {share:g} would stand idle; set 1, and "
                 f"workers: {pool.workers * share:g} to use them all"
+            )
+
+
+def _check_sharding(config: RunConfig) -> None:
+    if config.placement.executor != "inline":
+        return
+    for name in FsdpConfig.model_fields:
+        value, default = getattr(config.actor.fsdp, name), getattr(FsdpConfig(), name)
+        if value != default:
+            raise ValueError(
+                f"actor.fsdp.{name}: is for models that workers hold (got {str(value).lower()}), and the run is in one "
+                "process, which shards and offloads nothing; set placement.executor: ray, or leave it out"
             )
 
 

@@ -78,6 +78,8 @@ def test_threads_follow_the_cores_of_a_worker_unless_they_are_set():
         ([RAY, *TWO, "placement.pools.main.gpus_per_worker=0.5"], "NCCL does only between GPUs of their own (got 0.5)"),
         ([RAY, *TWO, "placement.pools.main.gpus_per_worker=4"], "3 of its 4 would stand idle; set 1, and workers: 8"),
         ([RAY, "placement.pools.main.wrkers=2"], "did you mean 'placement.pools.main.workers'?"),
+        (["actor.fsdp.offload=true"], "actor.fsdp.offload: is for models that workers hold (got true)"),
+        (["actor.fsdp.shard_size=1"], "actor.fsdp.shard_size: is for models that workers hold (got 1)"),
         (["stages=[{after: reward, path: s.py, name: S, pool: b}]"], "stages.0.pool: there is no pool 'b'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -86,6 +88,11 @@ def test_a_placement_that_does_not_fit_is_told_with_its_key(overrides: list[str]
     with pytest.raises(ConfigError) as raised:
         placement(*overrides)
     assert message in str(raised.value)
+
+
+def test_how_models_are_sharded_is_for_workers_and_defaults_are_for_all():
+    assert build_config(BASE, [RAY, "actor.fsdp.offload=true"]).config.actor.fsdp.offload
+    assert not build_config(BASE, ["actor.fsdp.offload=false"]).config.actor.fsdp.offload
 
 
 def test_workers_share_gpus_or_have_several_where_something_can_use_them_so():
