@@ -11,22 +11,22 @@ from console.components.address import change, show_value, words
 from console.components.changes import changed
 from console.components.once import say_once
 from console.components.parts import attempted, empty_state, problem
+from console.components.run_choice import run_choice
 from console.components.text import age, literal
 from console.services.conversations import Column, Conversation
 from console.services.formats import count_text
 from console.services.serving import MAX_COLUMNS, chosen_columns, columns_of
-from mmrl.errors import MmrlError, NotFoundError
+from mmrl.errors import MmrlError
 from mmrl.jobs.records import Job
-from mmrl.jobs.searching import JobFilter
 
 _KINDS = ("rl", "sft", "preference")
-_MOST = 200
+_NONE = ("Nothing to ask yet", "A conversation is with the checkpoints of a run. Start one, or wait for it.")
 _LISTED = 20
 
 
 def begin_form() -> list[Column]:
     """The checkpoints that the address names, which may be changed; none where there is no run to ask."""
-    run = _run()
+    run = run_choice("chat-run", kinds=_KINDS, forget=("steps",), none=_NONE)
     if run is None:
         return []
     known = columns_of(context.jobs(), run)
@@ -78,33 +78,6 @@ def _forget(conversation: Conversation) -> None:
         context.answers().stop(conversation.id)
         context.conversations().remove(conversation)
         say_once("The conversation is gone.")
-
-
-def _run() -> Job | None:
-    jobs = context.jobs()
-    runs = {job.id: job for job in jobs.search(JobFilter(kinds=_KINDS), limit=_MOST)}
-    asked = words().get("run", "")
-    if asked and asked not in runs:
-        try:
-            named = jobs.get(asked)
-            runs[named.id], asked = named, named.id
-        except NotFoundError:
-            problem(f"There is no run {asked}; choose another one.")
-    if not runs:
-        empty_state("Nothing to ask yet", "A conversation is with the checkpoints of a run. Start one, or wait for it.")
-        st.page_link("app_pages/new_run.py", label="New run")
-        return None
-    show_value("chat-run", asked if asked in runs else None)
-    st.selectbox(
-        "Run",
-        list(runs),
-        format_func=lambda each: f"{runs[each].name} · {runs[each].state} · {runs[each].short_id}",
-        key="chat-run",
-        placeholder="choose a run, the newest first",
-        on_change=changed("chat-run", lambda new: change(run=new, steps=None)),
-    )
-    chosen = st.session_state["chat-run"]
-    return runs[chosen] if chosen else None
 
 
 def _columns(run: Job, known: list[Column]) -> list[Column]:
