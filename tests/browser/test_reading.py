@@ -7,36 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from evaluation_builders import SETTINGS, evaluated
-from homes import Home
 from looking import settle
-from PIL import Image
 from playwright.sync_api import Page, expect
-
-from mmrl.data.images import ImageStore
-from mmrl.evaluation.panels import PanelSettings, panel_of, save_panel
-from mmrl.types import ImagePart, Message, Sample, TextPart
+from squares import evaluate_squares
 
 Consoles = Callable[..., Any]
 NUM = 4
-
-
-def _evaluate(home: Home) -> None:
-    """Step 0 and step 100 of a run, asked four prompts about a coloured square: one is newly solved, one regresses."""
-    colours = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (40, 80, 200), "grey": (128, 128, 128)}
-    store = ImageStore()
-    prompts = []
-    for name, colour in colours.items():
-        content = (ImagePart(store.add(Image.new("RGB", (56, 56), colour))), TextPart("Which colour is it?"))
-        prompts.append(Sample(f"square-{name}", (Message("user", content),), name))
-    panel = panel_of(prompts, PanelSettings(max_response_tokens=SETTINGS.max_response_tokens), name="squares")
-    save_panel(panel, store)
-    run = home.path / "runs" / "squares"
-    for step, answers in (
-        (0, ("red", "blue", "blue", "a grey one")),
-        (100, ("a red one", "green", "navy", "light grey")),
-    ):
-        evaluated(panel, step, *((answer,) for answer in answers), run=run)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +33,7 @@ def test_each_page_looks_right_and_is_accessible(
 ) -> None:
     console, home = start_console("small")
     with home.active():
-        _evaluate(home)
+        evaluate_squares(home)
     page = open_page(console, path.format(run=home.jobs["running"]))
     expect(page.get_by_text(words).first).to_be_visible()
     assert len(look_over(page, name)) == 4
@@ -68,7 +44,7 @@ def test_pairs_are_judged_by_keyboard_and_a_reload_loses_nothing(
 ) -> None:
     console, home = start_console("empty")
     with home.active():
-        _evaluate(home)
+        evaluate_squares(home)
     page = open_page(console, "/label")
     for place, key in enumerate("1243"):
         expect(page.get_by_text(f"{place} of {NUM} judged")).to_be_visible()
