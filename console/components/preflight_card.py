@@ -123,7 +123,8 @@ def _estimate(each: Mapping[str, Any] | None) -> str:
 
 def _value(each: Mapping[str, Any]) -> str:
     if each["unit"] == "bytes":
-        return f"{number_text(each['value'] / 2**30, 3)} GiB"
+        size, unit = (2**30, "GiB") if each["value"] >= 2**30 else (2**20, "MiB")
+        return f"{number_text(each['value'] / size, 3)} {unit}"
     if each["unit"] == "s":
         return f"about {duration_text(each['value'])}"
     return f"{number_text(each['value'])} {each['unit']}"
