@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from acting import button, expect_state, key, step_of, wait_for_step
 from console_process import ConsoleProcess
 from homes import Home
+from looking import settle
 from playwright.sync_api import Page, expect
 
 from mmrl.config import NoopConfig
@@ -132,6 +134,20 @@ def test_two_people_see_the_same_and_nobody_stops_the_wrong_run(start_console: S
     states = {job.name: _job(home, job.id).state for job in (*jobs, *newer, newest)}
     assert {name for name, state in states.items() if state is JobState.CANCELLED} == {"run-1", "run-2"}
     assert {state for name, state in states.items() if name not in ("run-1", "run-2")} == {JobState.QUEUED}
+
+
+def test_two_quick_choices_are_both_kept_and_can_be_gone_back_from(start_console: Start, open_page: Open) -> None:
+    console, home = start_console("small")
+    page = open_page(console, f"/run?id={home.jobs['succeeded']}")
+    key(page, "curves-axis").locator("button", has_text="time").click()
+    key(page, "curves-group").locator("button", has_text="Reward").click()
+    expect(page).to_have_url(re.compile(r"x=time.*group=Reward|group=Reward.*x=time"))
+    expect(key(page, "chart-reward-exact")).to_be_visible()
+    expect(key(page, "curves-axis").locator("[data-selected=true]")).to_have_text("time")
+    settle(page)
+    page.go_back()
+    expect(page).not_to_have_url(re.compile("group="))
+    expect(key(page, "chart-actor-entropy")).to_be_visible()
 
 
 def test_hostile_text_does_nothing(start_console: Start, open_page: Open) -> None:
