@@ -61,6 +61,14 @@ def test_what_a_later_job_takes_of_a_run_in_a_store_is_fetched_by_whichever_mach
     assert not Path(told).parents[1].joinpath("step-000004").exists(), "nothing but what was asked for"
 
 
+def test_a_home_told_as_a_relative_path_is_the_same_for_the_trainer(site: Site, tmp_path: Path) -> None:
+    """It runs in another folder than its worker."""
+    job = site.submit(steps=2, job={"run_dir": f"file://{tmp_path}/store/run"})
+    site.worker("--until-idle", MMRL_HOME="other")
+    assert site.wait(job, JobState.SUCCEEDED).step == 2
+    assert (site.home / "other" / "mirrors").is_dir()
+
+
 def test_references_and_names_of_models_know_what_a_store_has(site: Site, tmp_path: Path) -> None:
     job = ran_elsewhere(site, tmp_path)
     folder = local_folder(job.run_dir)

@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any
 
+from mmrl.config.base import home
 from mmrl.jobs.records import Attempt
 from mmrl.jobs.users import TOKEN_VARIABLE
 from mmrl.jobs.worker.launcher import Ended, Launch, LaunchFault, Unreachable, mark_of
@@ -39,7 +40,8 @@ class ProcessLauncher:
         if found is not None:
             return found
         environment = {name: value for name, value in os.environ.items() if name not in _KEPT_FROM_TRAINERS}
-        environment |= {"PYTHONUNBUFFERED": "1", **launch.environment, MARK_VARIABLE: launch.mark}
+        environment |= {"PYTHONUNBUFFERED": "1", "MMRL_HOME": str(home().absolute())}
+        environment |= {**launch.environment, MARK_VARIABLE: launch.mark}
         words = [*SHELL, str(launch.folder.exit_file), *launch.command]
         try:
             with launch.folder.stdout.open("ab") as stdout, launch.folder.stderr.open("ab") as stderr:
