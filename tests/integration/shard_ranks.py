@@ -3,8 +3,8 @@
     shard_ranks.py SETTINGS.json
 
 with RANK, WORLD_SIZE and the address of the group in the environment. SETTINGS: `models`, folder of each family;
-`scratch`, a folder; `cases`, what to compare; `device`, cpu or cuda. Rank 0 writes what differs into
-`scratch`/report-WORLD_SIZE.json.
+`scratch`, a folder; `cases`, what to compare (chunk_elements: most logits at once); `device`, cpu or cuda. Rank 0
+writes what differs into `scratch`/report-WORLD_SIZE.json.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ from mmrl.engines.critic import HfCritic
 from mmrl.engines.finite import NotFiniteError
 from mmrl.engines.reference import Reference
 from mmrl.engines.sharding import init_ranks
+from mmrl.models import head
+from mmrl.models.head import CHUNK_ELEMENTS
 from mmrl.models.policy import named_weights
 from mmrl.models.value_model import ValueModel
 
@@ -143,6 +145,7 @@ def main(settings_file: str) -> None:
     report: dict[str, Any] = {}
     for entry in settings["cases"]:
         kind = entry.pop("kind", "actor")
+        head.CHUNK_ELEMENTS = entry.pop("chunk_elements", CHUNK_ELEMENTS)
         case = Case(**{name: tuple(value) if isinstance(value, list) else value for name, value in entry.items()})
         try:
             report[case.name] = worst(ranks.gather(COMPARISONS[kind](world, case)))

@@ -28,6 +28,7 @@ FAST: list[dict[str, Any]] = [
         "edges": [0, 1, 2],
         "train": {"path": "packed"},
     },
+    {"name": "logits in chunks, as of large vocabularies", **IMAGES_ON_ONE, "chunk_elements": 3000},
     {"name": "text only", "prompts": [0, 1], "edges": [0, 1, 1]},
     {"name": "a rank without rows", "edges": [0, 4, 4]},
     {"name": "responses of one token on one rank", "single_tokens": True},
