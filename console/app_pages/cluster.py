@@ -7,7 +7,7 @@ import streamlit as st
 from console import context
 from console.components.asking import answered, ask, asked
 from console.components.once import say_once, tell_once
-from console.components.parts import attempted, empty_state, no_worker, part
+from console.components.parts import attempted, no_worker, part
 from console.components.runs import waiting_row
 from console.components.text import age, job_link, literal
 from console.services.formats import count_text
@@ -149,8 +149,8 @@ def _queue(view: ClusterView) -> None:
 
 
 def _nothing_yet() -> None:
-    empty_state(
-        "No workers yet", "A worker takes jobs from the queue and runs them. `mmrl console` starts one beside it."
+    st.write(
+        "A worker takes jobs from the queue and runs them. `mmrl console` starts one beside it unless told otherwise."
     )
     no_worker()
 

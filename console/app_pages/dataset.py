@@ -57,7 +57,8 @@ def _head(summary: DatasetSummary) -> None:
             st.badge("files are gone", color="red")
         elif not summary.is_current:
             st.badge("an older version", color="orange")
-        st.page_link("app_pages/new_run.py", label="New run with it", query_params={"data": summary.name})
+        if summary.state == "valid":
+            st.page_link("app_pages/new_run.py", label="New run with it", query_params={"data": summary.name})
     with st.container(horizontal=True, key="figures"):
         st.metric("Rows", count_text(summary.num_rows), border=True, help="Prompts of all splits together.")
         st.metric(
@@ -66,7 +67,8 @@ def _head(summary: DatasetSummary) -> None:
         st.metric("Size", bytes_text(summary.num_bytes), border=True, help="Of the rows on disk, without their images.")
         st.metric("Left out", count_text(summary.skipped), border=True, help="Bad rows that were left out of it.")
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key="origin"):
-        st.caption(f"version {summary.version}, by {literal(summary.owner)}, from {literal(summary.source)}")
+        by = f", by {literal(summary.owner)}" if summary.owner else ""
+        st.caption(f"version {summary.version}{by}, from {literal(summary.source)}")
         age(summary.created_at)
 
 
@@ -157,7 +159,7 @@ def _versions(versions: list[DatasetSummary]) -> None:
                 where = {"name": each.name, "version": each.version}
                 st.page_link("app_pages/dataset.py", label=each.version, query_params=where)
             rows.text(f"{count_text(each.num_rows)} rows")
-            owner.text(each.owner)
+            owner.text(each.owner or "–")
             with when:
                 age(each.created_at)
             if each.state != "valid":

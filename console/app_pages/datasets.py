@@ -99,7 +99,7 @@ def _line(each: DatasetSummary) -> None:
     rows.text(count_text(each.num_rows), width="stretch", text_alignment="right")
     images.text(count_text(each.num_images), width="stretch", text_alignment="right")
     size.text(bytes_text(each.num_bytes), width="stretch", text_alignment="right")
-    owner.text(each.owner)
+    owner.text(each.owner or "–")
     with when:
         age(each.created_at)
     label, colour = _STATES.get(each.state, (each.state, "gray"))

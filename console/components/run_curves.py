@@ -39,6 +39,9 @@ def curves(jobs: JobReads, runs: Sequence[Job]) -> None:
     """The part of a page that shows curves; what is chosen lies in the address."""
     keys = sorted({key for job in runs for key in jobs.metric_keys(job.id)})
     if not keys:
+        if all(job.is_terminal for job in runs):
+            empty_state("No curves", "It ended before a first step was done and indexed.")
+            return
         empty_state(
             "No curves yet", "They appear here, without reloading, as soon as the first step is done and indexed."
         )

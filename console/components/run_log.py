@@ -23,8 +23,10 @@ def log(job: Job) -> None:
     with part("the log"):
         files = logs.logs_of(job)
         if not files:
-            empty_state("No log yet", "The run has not started. What it writes appears here as it comes.")
-            if not job.is_terminal:
+            if job.is_terminal:
+                empty_state("No log", "The run ended before it wrote anything.")
+            else:
+                empty_state("No log yet", "The run has not started. What it writes appears here as it comes.")
                 st.fragment(_wait_for_log, run_every=_EVERY_S)(job.id)
             return
         file = _choose(files)

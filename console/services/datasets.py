@@ -37,6 +37,7 @@ class DatasetSummary:
     """A version of a data set. num_images: how often rows name an image. num_bytes: of its files of rows.
 
     state: valid, missing where its files are gone, or damaged where they cannot be read. skipped: bad rows left out.
+    owner: their name; empty where it was added from a shell.
     """
 
     name: str
@@ -238,7 +239,7 @@ def _summary(row: DatasetRow, users: Mapping[str, str]) -> DatasetSummary:
         version=row.version,
         splits=tuple(Split(name, each["num_rows"], each["num_images"]) for name, each in splits.items()),
         num_bytes=row.num_bytes,
-        owner=users.get(row.owner_id or "", "") or "from a shell",
+        owner=users.get(row.owner_id or "", ""),
         created_at=row.created_at,
         state=row.validation_state,
         is_current=row.is_current,

@@ -53,6 +53,13 @@ def test_a_run_that_is_not_there_is_said_so(shared_home: Homes, run_page: RunPag
     assert "No run is named" in _texts(run_page("run", shared_home("empty")))
 
 
+def test_a_run_that_ended_before_its_first_step_promises_no_curves(shared_home: Homes, run_page: RunPage) -> None:
+    home = shared_home("broken")
+    told = _texts(run_page("run", home, id=home.jobs["never-started"]))
+    assert "It ended before a first step" in told
+    assert "as soon as" not in told
+
+
 def test_the_head_tells_progress_pace_and_cause(shared_home: Homes, run_page: RunPage) -> None:
     home = shared_home("small")
     running = run_page("run", home, id=home.jobs["running"])
