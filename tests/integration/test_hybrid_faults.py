@@ -161,8 +161,17 @@ def test_j08_a_killed_worker_ends_the_run_with_its_name_and_the_run_goes_on(trai
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["building", "training"])
-def test_a_sigterm_cancels_whatever_the_controller_waits_for(trainer: Trainer, moment: str):
+@pytest.mark.parametrize(
+    ("moment", "num_signals", "told"),
+    [
+        ("building", 1, "stopped by SIGTERM"),
+        ("training", 1, "cancelled on request after step"),
+        ("training", 2, "stopped by SIGTERM"),
+    ],
+)
+def test_a_sigterm_cancels_whatever_the_controller_waits_for(
+    trainer: Trainer, moment: str, num_signals: int, told: str
+):
     """Ray's compiled code makes another exception of one that is raised while it waits."""
     trainer.start()
     assert trainer.process is not None
@@ -173,11 +182,13 @@ def test_a_sigterm_cancels_whatever_the_controller_waits_for(trainer: Trainer, m
         time.sleep(1)
     else:
         trainer.wait_for_step(2)
-    trainer.process.send_signal(signal.SIGTERM)
+    for number in range(num_signals):
+        time.sleep(0.2 * number)
+        trainer.process.send_signal(signal.SIGTERM)
     code, said, seconds = trainer.ended()
     assert code == 7, said
     assert seconds < BOUND_S
-    assert "stopped by SIGTERM" in said
+    assert told in said
     assert RunReader(trainer.folder).state().state == "cancelled"
     trainer.check_nothing_is_left()
 
