@@ -73,6 +73,9 @@ class RayCall:
             logger.debug("%s on %d workers of %s took %.3f s", self.name, len(self.answers), self.pool.name, seconds)
 
 
+_Trouble = tuple[RayCall, Failure | Loss]
+
+
 class Watch:
     """All calls under way. on_end: ends everything, given the error that is the reason."""
 
@@ -116,9 +119,9 @@ class Watch:
             if self.ended_by is not None or self.closed:
                 return
             try:
-                failed = self._take_answers()
-                if failed is not None:
-                    self._fail(*failed)
+                troubles = self._take_answers()
+                if troubles:
+                    self._fail(troubles)
                 self._session.check()
                 self._check_deadlines()
             except MmrlError as error:
@@ -126,14 +129,14 @@ class Watch:
                 raise
             self._calls = [call for call in self._calls if call.waiting]
 
-    def _take_answers(self) -> tuple[RayCall, Failure | Loss] | None:
-        """Takes what is there. The first call that came back with trouble."""
+    def _take_answers(self) -> list[_Trouble]:
+        """Takes what is there. The calls that came back with trouble, a call for each worker that did."""
         waiting = self._waiting()
         if not waiting:
-            return None
+            return []
         ready, _ = ray.wait(list(waiting), num_returns=len(waiting), timeout=0, fetch_local=False)
         troubles = [(waiting[ref][0], self._take(ref, *waiting[ref])) for ref in ready]
-        return next(((call, trouble) for call, trouble in troubles if trouble is not None), None)
+        return [(call, trouble) for call, trouble in troubles if trouble is not None]
 
     def _waiting(self) -> dict[Any, tuple[RayCall, int]]:
         return {ref: (call, rank) for call in self._calls for rank, ref in call.waiting.items()}
@@ -149,41 +152,40 @@ class Watch:
         call.take(rank, unpack(answer))
         return None
 
-    def _fail(self, call: RayCall, first: Failure | Loss) -> None:
-        """Raises the cause, unless it is one that a worker tells on purpose while none of its siblings is left waiting:
-        then the call alone has failed, and the workers are as good as before."""
-        troubles = self._gather(call, first)
-        losses = [trouble for trouble in troubles if isinstance(trouble, Loss)]
-        failures = sorted((trouble for trouble in troubles if isinstance(trouble, Failure)), key=lambda one: one.time_s)
+    def _fail(self, first: list[_Trouble]) -> None:
+        """Raises the cause, unless workers told all troubles on purpose and none of their siblings is left waiting:
+        then these calls alone have failed, and the workers are as good as before."""
+        troubles = self._gather(first)
+        losses = [trouble for _, trouble in troubles if isinstance(trouble, Loss)]
+        failed = [(call, trouble) for call, trouble in troubles if isinstance(trouble, Failure)]
+        failed.sort(key=lambda one: one[1].time_s)
         if losses:
-            raise loss_error(losses[0], failures)
-        cause = failures[0]
-        error = error_of(cause)
-        if cause.pickled is None or call.waiting:
-            raise error
-        call.error = error
+            raise loss_error(losses[0], [failure for _, failure in failed])
+        if any(failure.pickled is None or call.waiting for call, failure in failed):
+            raise error_of(failed[0][1])
+        for call, failure in failed:
+            call.error = call.error or error_of(failure)
 
-    def _gather(self, call: RayCall, first: Failure | Loss) -> list[Failure | Loss]:
-        troubles = [first]
+    def _gather(self, first: list[_Trouble]) -> list[_Trouble]:
+        troubles = list(first)
         end = time.monotonic() + _GRACE_S
-        while time.monotonic() < end and not any(isinstance(trouble, Loss) for trouble in troubles):
+        while time.monotonic() < end and not any(isinstance(trouble, Loss) for _, trouble in troubles):
             lost = self._dead()
             if lost is not None:
                 troubles.append(lost)
-            elif not call.waiting:
+            elif not any(call.waiting for call, _ in troubles):
                 break
             else:
-                more = self._take_answers()
-                troubles += [more[1]] if more is not None else []
+                troubles += self._take_answers()
                 time.sleep(_GRACE_LOOK_S)
         return troubles
 
-    def _dead(self) -> Loss | None:
+    def _dead(self) -> _Trouble | None:
         """A process that has ended while it had a call, which Ray may not have noticed yet."""
         for call in self._calls:
             for rank in call.waiting:
                 if call.pool.is_dead(rank):
-                    return Loss(call.name, rank, call.pool, None)
+                    return call, Loss(call.name, rank, call.pool, None)
         return None
 
     def _check_deadlines(self) -> None:

@@ -133,6 +133,14 @@ class Faulty:
         self.context = context
 
     @dispatch("broadcast")
+    def refuse(self, breaking_rank: int | None = None) -> None:
+        """On purpose, but for one rank that breaks, a moment before."""
+        if self.context.rank == breaking_rank:
+            raise KeyError("weights of layer 3")
+        time.sleep(0 if breaking_rank is None else 0.2)
+        raise OddRowError(row=self.context.rank)
+
+    @dispatch("broadcast")
     def spawn(self) -> int:
         """A child process that a worker has started."""
         return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"]).pid

@@ -15,7 +15,7 @@ import psutil
 import pytest
 import ray
 from cluster_processes import RayProcesses
-from cluster_workers import Faulty, SharingMemory
+from cluster_workers import Faulty, OddRowError, SharingMemory
 
 from mmrl.cluster import Executor, WorkerGroup, build_executor
 from mmrl.config.placement import PlacementConfig, PoolConfig
@@ -70,6 +70,25 @@ def test_the_first_error_of_a_worker_ends_the_run_while_its_siblings_wait(watche
 
     assert message.startswith("faulty.raise_on on rank 1 of pool 'main' raised KeyError: 'weights of layer 3'")
     assert 'raise KeyError("weights of layer 3")' in message
+
+
+def test_of_answers_that_come_together_each_trouble_counts(watched: Watched):
+    """Two calls that workers refuse both fail, and leave the workers alone; not so where one of them breaks."""
+    calls = [answered(watched.group.start("refuse")) for _ in range(2)]
+    for call in calls:
+        with pytest.raises(OddRowError):
+            call.result()
+    assert watched.group.pid() == watched.pids
+
+    message = watched.fails(lambda group: answered(group.start("refuse", breaking_rank=1)).result(), within_s=30)
+    assert message.startswith("faulty.refuse on rank 1 of pool 'main' raised KeyError: 'weights of layer 3'")
+
+
+def answered(call: Any) -> Any:
+    """The call once all workers have answered, before anybody has looked."""
+    refs = list(call.waiting.values())
+    assert len(ray.wait(refs, num_returns=len(refs), timeout=60)[0]) == len(refs)
+    return call
 
 
 def test_j08_a_killed_worker_is_named_with_its_last_words_and_its_siblings_are_released(
