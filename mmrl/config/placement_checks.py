@@ -5,6 +5,7 @@ from __future__ import annotations
 from mmrl.config.actor import FsdpConfig
 from mmrl.config.placement import RoleName, check_pool
 from mmrl.config.run import RunConfig
+from mmrl.config.unread import UnreadError
 
 
 def check_engine(config: RunConfig) -> None:
@@ -61,14 +62,18 @@ def _check_gpus(config: RunConfig) -> None:
     for name, pool in placement.pools.items():
         key, share = f"placement.pools.{name}.gpus_per_worker", pool.gpus_per_worker
         if name in divided and pool.workers > 1 and 0 < share < 1:
-            raise ValueError(
+            raise UnreadError(
                 f"{key}: the {pool.workers} workers of pool {name!r} divide a model among them, which NCCL does only "
-                f"between GPUs of their own (got {share:g}); set 1, or workers: 1"
+                f"between GPUs of their own (got {share:g}); set 1, or workers: 1",
+                key,
+                instead=1,
             )
         if name in only_roles and share > 1:
-            raise ValueError(
+            raise UnreadError(
                 f"{key}: a worker computes on one GPU, and {share - 1:g} of its {share:g} would stand idle; set 1, and "
-                f"workers: {pool.workers * share:g} to use them all"
+                f"workers: {pool.workers * share:g} to use them all",
+                key,
+                instead=1,
             )
 
 
@@ -78,9 +83,10 @@ def _check_sharding(config: RunConfig) -> None:
     for name in FsdpConfig.model_fields:
         value, default = getattr(config.actor.fsdp, name), getattr(FsdpConfig(), name)
         if value != default:
-            raise ValueError(
+            raise UnreadError(
                 f"actor.fsdp.{name}: is for models that workers hold (got {str(value).lower()}), and the run is in one "
-                "process, which shards and offloads nothing; set placement.executor: ray, or leave it out"
+                "process, which shards and offloads nothing; set placement.executor: ray, or leave it out",
+                f"actor.fsdp.{name}",
             )
 
 

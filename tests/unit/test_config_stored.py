@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from mmrl.config.actor import FsdpConfig
 from mmrl.config.comparing import diff_configs
 from mmrl.config.dump import plain_config, yaml_text
 from mmrl.config.loading import build_config, load_config
@@ -92,6 +93,27 @@ def test_a_changed_default_of_rl_refuses_no_stored_run_of_another_kind(caplog: p
     assert config == build_config(DUMPS["preference"], is_stored=True).run_config
     with pytest.raises(ConfigError, match="these settings are for kind 'reward_model'"):
         build_config(data)
+
+
+@pytest.mark.parametrize("share", [4, 0.5])
+def test_gpus_that_were_shared_or_idle_are_read_as_one_for_each_worker(
+    share: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    pools = {"main": {"workers": 2, "gpus_per_worker": share}}
+    config = build_config(
+        {**STORED["run"], "placement": {"executor": "ray", "pools": pools}}, source="old", is_stored=True
+    ).run_config
+    assert config.placement.pools["main"].gpus_per_worker == 1
+    told = f"old: placement.pools.main.gpus_per_worker {share:g}, stored by an earlier version, is read as 1"
+    assert caplog.records[-1].getMessage().startswith(told)
+
+
+def test_sharding_that_a_run_in_one_process_never_did_is_left_out() -> None:
+    sharded = {"fsdp": {"offload": True, "shard_size": 2}}
+    config = build_config({**STORED["run"], "actor": sharded}, is_stored=True).run_config
+    assert config.actor.fsdp == FsdpConfig()
+    with pytest.raises(ConfigError, match=r"actor\.fsdp\.\w+: is for models that workers hold"):
+        build_config({**STORED["run"], "actor": sharded})
 
 
 def test_overrides_of_a_stored_config_are_a_persons(tmp_path: Path) -> None:
