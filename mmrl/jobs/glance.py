@@ -61,10 +61,11 @@ def best_checkpoints(database: Database, *, limit: int) -> list[BestCheckpoint]:
 
 
 def best_of(checkpoints: Iterable[CheckpointRow], metric: str, mode: str) -> CheckpointRow | None:
-    """The one with the best value of a metric, the later of equals; None where none has it. mode: max or min."""
+    """The one with the best value of a metric, the earlier of equals, as a run keeps it; None where none has
+    it. mode: max or min."""
     sign = 1 if mode == "max" else -1
     having = [row for row in checkpoints if isinstance(row.metrics.get(metric), int | float)]
-    return max(having, key=lambda row: (sign * row.metrics[metric], row.step), default=None)
+    return max(having, key=lambda row: (sign * row.metrics[metric], -row.step), default=None)
 
 
 def _best(job: Job, checkpoints: list[CheckpointRow]) -> BestCheckpoint | None:
