@@ -28,8 +28,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes beside the name, flushes to the disk, then renames. What stood under the name stays until then."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Writes beside the name, flushes to the disk, then renames. What stood under the name stays until then. Several
+    threads may write the same file at once: one of them is the last, and it is whole."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.tmp")
     with writing(path):
         try:
             with partial.open("wb") as file:

@@ -7,7 +7,9 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -120,6 +122,22 @@ def test_writing_whole_replaces_what_stood_there(tmp_path: Path) -> None:
     write_whole(tmp_path / "a", b"first")
     write_whole(tmp_path / "a", b"second")
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"second"}
+
+
+def test_two_threads_write_one_file_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both have written, and neither has renamed, when the slower one goes on."""
+    both, real = threading.Barrier(2), os.fsync
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        both.wait(30.0)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    contents = (b"long " * 1000, b"short")
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda content: write_whole(tmp_path / "a", content), contents))
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() in contents
 
 
 def test_a_link_keeps_what_is_there(tmp_path: Path) -> None:
