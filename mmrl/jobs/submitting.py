@@ -135,12 +135,15 @@ def default_run_dir(name: str, job_id: str, *, runs_url: str | None = None) -> s
     """Under runs_url, or MMRL_RUNS_URL if that is set, else under `home()/runs`."""
     folder = f"{folder_name(name)}-{short_id(job_id)}"
     base = runs_url or os.environ.get(RUNS_URL_VARIABLE)
-    return f"{base.rstrip('/')}/{folder}" if base else str(home().absolute() / "runs" / folder)
+    if base and is_address(base):
+        return f"{base.rstrip('/')}/{folder}"
+    return str((Path(base) if base else home() / "runs").absolute() / folder)
 
 
 def one_spelling(run_dir: str) -> str:
-    """The same for all ways to write one run directory, so that two jobs in it are found."""
-    return run_dir.rstrip("/") if is_address(run_dir) else os.path.normpath(run_dir)
+    """The same for all ways to write one run directory, so that two jobs in it are found, and whole, since workers and
+    trainers have other working directories."""
+    return run_dir.rstrip("/") if is_address(run_dir) else os.path.abspath(run_dir)
 
 
 def _open_dependencies(connection: sa.Connection, after: Sequence[str]) -> list[str]:
@@ -165,10 +168,20 @@ def _open_dependencies(connection: sa.Connection, after: Sequence[str]) -> list[
     return [job_id for job_id, state in found.items() if state is not JobState.SUCCEEDED]
 
 
+def _holds_a_run(run_dir: str) -> bool:
+    """As far as who submits may look. Raises ConfigError for a path that no disk takes."""
+    try:
+        return not is_address(run_dir) and was_begun(Path(run_dir), 1)
+    except PermissionError:
+        return False
+    except OSError as error:
+        raise ConfigError(f"{run_dir} can be no run directory: {error.strerror}; give another one") from error
+
+
 def _refuse_shared_run_dir(connection: sa.Connection, job_id: str, run_dir: str) -> None:
     """Two jobs in one directory would each stop the other, and a run that lies there is not this job's; a worker
     refuses both too, but hours later."""
-    if not is_address(run_dir) and was_begun(Path(run_dir), 1):
+    if _holds_a_run(run_dir):
         raise ConflictError(
             f"{run_dir} holds a run already; give another one, or go on with the job of that run: `mmrl job resume`"
         )

@@ -72,6 +72,14 @@ def test_a_run_directory_of_ones_own_is_made_whole(config: Path, mmrl: Run, monk
     assert submitted(mmrl, config, "--run-dir", "s3://team/here")["run_dir"] == "s3://team/here"
 
 
+def test_runs_kept_below_a_relative_folder_are_found_from_every_other_one(
+    config: Path, mmrl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(config.parent)
+    monkeypatch.setenv("MMRL_RUNS_URL", "here/")
+    assert Path(submitted(mmrl, config)["run_dir"]).parent == config.parent / "here"
+
+
 def test_a_folder_that_holds_a_run_is_no_run_directory_for_a_job(config: Path, mmrl: Run) -> None:
     begin_run(config.parent / "mine")
     code, _, err = mmrl("job", "submit", config, "--run-dir", config.parent / "mine")
@@ -100,6 +108,7 @@ def test_one_run_directory_written_in_two_ways_is_refused_to_a_second_job(
         ("submit", "CONFIG", "--delay", "1e300"),
         ("submit", "CONFIG", "--cpus", 10**12),
         ("submit", "CONFIG", "--run-dir", ""),
+        ("submit", "CONFIG", "--run-dir", "a" * 300),
         ("list", "--limit", 10**30),
     ],
 )
