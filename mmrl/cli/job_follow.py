@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Literal, TextIO
 
 from mmrl.cli.output import note
@@ -184,8 +186,11 @@ class Follower:
 
 
 def _texts(source: LogSource, place: list[int]) -> Iterator[str]:
-    """What the file has from place[0] on, which is moved along; a character that is not whole yet is left for later."""
+    """What the file has from place[0] on, which is moved along; a character that is not whole yet is left for later.
+    A file of this machine that was cut off, as those do who keep logs short, is read from its beginning."""
     with source.open("rb") as file:
+        if isinstance(source, Path) and file.seek(0, os.SEEK_END) < place[0]:
+            place[0] = 0
         file.seek(place[0])
         while data := file.read(_CHUNK_BYTES):
             text, used = _decode(data)

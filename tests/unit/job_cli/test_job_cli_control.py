@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,21 @@ def test_waiting_longer_than_asked_ends_with_1_and_leaves_the_job(config: Path, 
     code, _, err = mmrl("job", "wait", "probe", "--timeout", 0)
     assert code == 1
     assert "they stay as they are" in err
+    assert json.loads(mmrl("job", "list", "--json")[1])[0]["state"] == "queued"
+
+
+def test_ctrl_c_ends_the_wait_with_130_and_leaves_the_job(
+    config: Path, mmrl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted(mmrl, config)
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("time.sleep", lambda seconds: signal.raise_signal(signal.SIGINT))
+            code, out, _ = mmrl("job", "wait", "probe")
+    finally:
+        signal.signal(signal.SIGINT, earlier)
+    assert (code, out) == (130, "")
     assert json.loads(mmrl("job", "list", "--json")[1])[0]["state"] == "queued"
 
 

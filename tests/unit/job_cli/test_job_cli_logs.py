@@ -53,6 +53,26 @@ def test_following_a_job_tells_why_nothing_is_written(config: Path, mmrl: Run, m
     assert f"mmrl job resume {job['id'][-8:]}" in lines[1]
 
 
+def test_a_new_attempt_and_a_log_that_was_cut_off_are_followed(
+    config: Path, mmrl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submitted(mmrl, config)
+    first, second = (Path(job["run_dir"]) / f"attempt-{number}" / "logs" / "stderr.log" for number in (1, 2))
+    for log in (first, second):
+        log.parent.mkdir(parents=True)
+    first.write_bytes("one\nzw\u00f6".encode()[:-1])
+
+    def a_new_attempt() -> None:
+        first.write_bytes("one\nzw\u00f6lf\n".encode())
+        second.write_text("two, and more\n")
+
+    with Database.open() as database:
+        rounds = iter([a_new_attempt, lambda: second.write_text("cut\n"), lambda: Jobs(database).cancel(job["id"])])
+        monkeypatch.setattr("time.sleep", lambda seconds: next(rounds)())
+        code, out, _ = mmrl("job", "logs", "probe", "-f")
+    assert (code, out) == (7, "one\nzw\u00f6lf\ntwo, and more\ncut\n")
+
+
 def test_one_attempt_is_read_and_not_followed(config: Path, mmrl: Run) -> None:
     submitted(mmrl, config)
     code, out, err = mmrl("job", "logs", "probe", "-f", "--attempt", 1)
