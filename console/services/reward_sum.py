@@ -69,7 +69,7 @@ def advantage_of(response: ResponseRecord, group: GroupRecord, *, shaping: Seque
 
 
 def spread_of(group: GroupRecord) -> str:
-    """Mean and deviation of the group's rewards, in words."""
+    """Mean and deviation (over n − 1, as the algorithms take it) of the group's rewards, in words."""
     scored = [response.reward for response in group.responses if response.reward is not None]
     if not scored:
         return "no response of the group has a reward"
@@ -77,7 +77,7 @@ def spread_of(group: GroupRecord) -> str:
         return f"one response has a reward, {signed(scored[0])}"
     if _has_no_spread(scored):
         return f"all {len(scored)} rewards are {signed(scored[0])}: a group without spread teaches nothing"
-    return f"mean {signed(fmean(scored))}, standard deviation {signed(stdev(scored))}, of {len(scored)} rewards"
+    return f"mean {signed(fmean(scored))}, sample standard deviation {signed(stdev(scored))}, of {len(scored)} rewards"
 
 
 def signed(value: float | None, *, plus: bool = False) -> str:

@@ -106,7 +106,7 @@ def test_why_there_is_no_advantage_is_told() -> None:
 
 
 def test_the_spread_of_a_group_is_told_of_the_rewards_that_are_there() -> None:
-    assert spread_of(_group(1.0, 0.0, 0.0, 0.0)) == "mean 0.2500, standard deviation 0.5000, of 4 rewards"
+    assert spread_of(_group(1.0, 0.0, 0.0, 0.0)) == "mean 0.2500, sample standard deviation 0.5000, of 4 rewards"
     assert spread_of(_group(1.0, None)) == "one response has a reward, 1"
     assert spread_of(_group(None)) == "no response of the group has a reward"
     assert "teaches nothing" in spread_of(_group(0.2, 0.2))
