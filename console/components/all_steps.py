@@ -82,14 +82,16 @@ def _card(job: Job, responses: Responses, group: GroupRecord, wanted: GroupFilte
             with st.container(gap="xsmall", width="stretch"):
                 text = " ".join(prompt_text(group.prompt)[: 4 * _MAX_PROMPT].split())
                 st.text(_cut(text, _MAX_PROMPT) or "Only the numbers of this prompt were kept.")
-                for response in _shown(group, wanted):
+                for response in shown_of(group, wanted):
                     _response(group, response)
 
 
 def _figures(group: GroupRecord) -> str:
     mean = "no reward" if group.reward_mean is None else f"mean reward {number_text(group.reward_mean)}"
     spread = "" if group.reward_std is None else f" ± {number_text(group.reward_std, 2)}"
-    return f"{mean}{spread} · {count_text(len(group.responses))} responses"
+    num = len(group.responses)
+    shown = f", {_SHOWN} of them here" if num > _SHOWN else ""
+    return f"{mean}{spread} · {count_text(num)} responses{shown}"
 
 
 def _image(responses: Responses, group: GroupRecord) -> None:
@@ -100,15 +102,20 @@ def _image(responses: Responses, group: GroupRecord) -> None:
             st.image(str(thumbnail_of(path, image.sha256, side=256)), alt=alt, width=112)
 
 
-def _shown(group: GroupRecord, wanted: GroupFilter) -> list[ResponseRecord]:
+def shown_of(group: GroupRecord, wanted: GroupFilter) -> list[ResponseRecord]:
+    """First those that have the text, then those that were cut where these are asked for; of equals the best."""
     text = wanted.find.casefold()
-    has_it = {each.sample_idx: bool(text) and text in (each.text or "").casefold() for each in group.responses}
-    return sorted(group.by_reward, key=lambda each: not has_it[each.sample_idx])[:_SHOWN]
+
+    def is_asked_for(each: ResponseRecord) -> tuple[bool, bool]:
+        has_text = bool(text) and text in (each.text or "").casefold()
+        return has_text, wanted.only == "truncated" and each.is_truncated
+
+    return sorted(group.by_reward, key=is_asked_for, reverse=True)[:_SHOWN]
 
 
 def _response(group: GroupRecord, response: ResponseRecord) -> None:
     reward = "no reward" if response.reward is None else f"reward {number_text(response.reward)}"
-    st.caption(literal(reward))
+    st.caption(literal(f"{reward} · cut at the limit" if response.is_truncated else reward))
     if response.text is None:
         st.text("Only the numbers of this response were kept.")
     else:

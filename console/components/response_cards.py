@@ -70,7 +70,7 @@ def absent(kept: Sequence[str]) -> None:
 
 _HOW = {
     "logprob": "logprob: kept with `record.token_logprobs: true`, of groups that were kept in full.",
-    "entropy": "entropy: computed where the update needs the trainer's own log-probabilities.",
+    "entropy": "entropy: computed where only the tokens of highest entropy learn (`algorithm.entropy_top_share`).",
     "ratio": "ratio: needs the trainer's log-probabilities, computed for responses that the update learned from.",
     "kl": "kl: needs a reference model, which a run has with a KL term (`algorithm.kl.coef` above 0).",
 }

@@ -39,6 +39,13 @@ def show_filter(wanted: GroupFilter, parts: Sequence[str]) -> None:
             st.number_input("to", key="responses-high", value=None, width=120, on_change=take("high"))
         if wanted.address():
             st.button("Clear", key="responses-clear", on_click=clear_filter, help="Shows every group again.")
+    if wanted.only in _MEANING:
+        st.caption(_MEANING[wanted.only])
+
+
+_MEANING = {
+    "disagree": "Parts disagree where one part puts a response above another one and a second part puts it below.",
+}
 
 
 def clear_filter() -> None:

@@ -77,11 +77,15 @@ def test_all_steps_are_looked_through_and_lead_to_the_step_of_each_group(
     assert "2 groups found in steps 60 to 50; earlier ones were not looked through yet." in _texts(test)
     links = [each.proto.label for each in test.get("page_link") if each.proto.label.startswith("step")]
     assert links == ["step 60, group 1", "step 50, group 1"]
+    assert "4 responses, 2 of them here" in _texts(test).replace("\\", "")
     test.button(key="all-steps-older").click().run()
     assert "2 groups found in steps 50 to 30" in _texts(test)
     test.text_input(key="responses-find").set_value("no such text").run()
     assert "after" not in test.query_params
     assert "No group fits" in _texts(test)
+    assert "Parts disagree where" not in _texts(test)
+    test.selectbox(key="responses-only").set_value("disagree").run()
+    assert "Parts disagree where" in _texts(test)
     test.button_group(key="responses-steps").set_value("one").run()
     assert test.select_slider(key="responses-step").value == 60
 
@@ -112,6 +116,7 @@ def test_a_gallery_leads_to_a_group_and_a_prompt_is_followed_over_all_steps(
     assert not test.exception
     shown = [each.value for each in test.markdown if each.value.startswith("**Step")]
     assert shown == [f"**Step {step}**" for step in (60, 50, 40, 30, 20, 10)]
+    assert "the line is their mean" in _texts(test)
     test.button(key="open-step-10").click().run()
     assert (test.query_params["step"], test.select_slider(key="responses-step").value) == ("10", 10)
 
@@ -123,7 +128,7 @@ def test_why_a_response_got_its_reward_stands_beside_it(shared_home: Homes, run_
     assert "The **advantage** (algorithm grpo) tells how a response stands to the others of its group" in shown
     assert "Reward: **1 × 1 + 1 × 0.2000 = 1.200**" in shown
     assert "Advantage: **1.200 − 0.4500 = +0.7500** Reward less the group's mean." in shown
-    assert "The group's rewards: mean 0.4500, standard deviation 0.5000, of 4 rewards." in shown
+    assert "The group's rewards: mean 0.4500, sample standard deviation 0.5000, of 4 rewards." in shown
     assert "Not computed here: entropy, ratio, kl." in shown
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from homes import Home
 
+from console.components.all_steps import shown_of
 from console.services.group_filter import GroupFilter, disagreements
 from console.services.responses import Responses
 from console.services.token_words import cells, quantities_of, tokenizer_of
@@ -57,6 +58,18 @@ def _group(*responses: ResponseRecord) -> GroupRecord:
 def test_groups_are_asked_for_by_what_is_odd_about_them(only: str, fitting: GroupRecord, other: GroupRecord) -> None:
     assert GroupFilter(only=only).fits(fitting)
     assert not GroupFilter(only=only).fits(other)
+
+
+def test_a_card_of_all_steps_shows_the_response_that_was_asked_for() -> None:
+    best, cut, found = _response(1.0), _response(0.0, finish="length"), _response(0.5, text="it is RED")
+    group = _group(*(replace(each, sample_idx=idx) for idx, each in enumerate((best, _response(0.7), cut, found))))
+
+    def shown(wanted: GroupFilter) -> list[int]:
+        return [each.sample_idx for each in shown_of(group, wanted)]
+
+    assert shown(GroupFilter()) == [0, 1]
+    assert shown(GroupFilter(only="truncated")) == [2, 0]
+    assert shown(GroupFilter(find="red", only="truncated")) == [3, 2]
 
 
 def test_parts_disagree_where_each_likes_best_what_the_other_does_not() -> None:
