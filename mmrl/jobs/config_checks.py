@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mmrl.config.secrets import is_reference, is_secret_key, redact
-from mmrl.config.yaml_bounds import MAX_STORED_BYTES
+from mmrl.config.yaml_bounds import MAX_NODES, MAX_STORED_BYTES
 from mmrl.data.serialise import canonical
 from mmrl.errors import ConfigError
 
@@ -46,6 +46,11 @@ def config_hash(config: Mapping[str, Any]) -> str:
             f"the config has {len(data):,} bytes; at most {MAX_STORED_BYTES:,} are allowed; put data into files "
             "and name those"
         )
+    if (number := _num_values(config)) > MAX_NODES:
+        raise ConfigError(
+            f"the config has {number:,} values with its defaults; at most {MAX_NODES:,} are read; put data into files "
+            "and name those"
+        )
     return hashlib.sha256(data).hexdigest()
 
 
@@ -80,3 +85,9 @@ def _reaches_out(name: str, value: Any) -> bool:
     if not isinstance(value, str):
         return False
     return is_reference(value) or name == "url" or (name == "type" and value in _ASKING_REWARDS)
+
+
+def _num_values(value: Any) -> int:
+    """Of a config as YAML counts them: maps, lists and scalars, each one."""
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return 1 + sum(map(_num_values, inside))

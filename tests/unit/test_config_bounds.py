@@ -7,7 +7,8 @@ import time
 import pytest
 
 from mmrl.config import yaml_bounds
-from mmrl.config.yaml_bounds import MAX_CHARACTERS, MAX_DEPTH, MAX_STORED_BYTES
+from mmrl.config.dump import yaml_text
+from mmrl.config.yaml_bounds import MAX_CHARACTERS, MAX_DEPTH, MAX_NODES, MAX_STORED_BYTES
 from mmrl.config.yaml_text import plain_yaml
 from mmrl.errors import ConfigError
 from mmrl.jobs.config_checks import config_hash
@@ -52,3 +53,13 @@ def test_a_job_has_no_config_that_its_trainer_could_not_read() -> None:
     config_hash({"note": "x" * (MAX_STORED_BYTES - 100)})
     with pytest.raises(ConfigError, match=r"the config has 1,000,011 bytes; at most 1,000,000 are allowed"):
         config_hash({"note": "x" * MAX_STORED_BYTES})
+
+
+def test_a_job_has_no_more_values_than_its_trainer_reads() -> None:
+    most = {"name": "a", "list": [{"b": 1}] * ((MAX_NODES - 3) // 2)}
+    config_hash(most)
+    assert plain_yaml(yaml_text(most), "x") == most
+    with pytest.raises(ConfigError, match=r"the config has 20,001 values with its defaults; at most 20,000 are read"):
+        config_hash({**most, "more": [1]})
+    with pytest.raises(ConfigError, match=r"more than 20,000 values"):
+        plain_yaml(yaml_text({**most, "more": [1]}), "x")
