@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from job_commands import Run, submitted
 from job_rows import claim, join
 
+from mmrl.cli.output import text_width
 from mmrl.jobs import tables
 from mmrl.jobs.database import Database
 from mmrl.jobs.index import IndexBatch
@@ -117,3 +119,14 @@ def test_the_configs_of_two_jobs_are_compared(config: Path, mmrl: Run) -> None:
     differences = json.loads(mmrl("config", "diff", first["id"], second["id"], "--json")[1])
     assert differences == [{"key": "noop.steps", "first": 3, "second": 5}]
     assert json.loads(mmrl("config", "diff", config, second["id"], "--json")[1]) == differences
+
+
+def test_lists_and_pages_fit_a_terminal_of_40_columns(config: Path, mmrl: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "a rather long name of a run"
+    submitted(mmrl, config, "--name", name, "--tag", "baseline", "--note", "for the paper of next year")
+    for module in ("output", "config"):
+        monkeypatch.setattr(f"mmrl.cli.{module}.terminal_width", lambda: 40)
+    for words in (("job", "list"), ("job", "show", name), ("config", "show", config)):
+        code, out, _ = mmrl(*words)
+        assert (code, [line for line in out.splitlines() if text_width(line) > 40]) == (0, []), words
+        assert len(out.splitlines()) > 5, words
