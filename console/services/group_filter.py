@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
@@ -112,6 +113,7 @@ def _texts(group: GroupRecord) -> list[str]:
 
 def _number(text: str | None) -> float | None:
     try:
-        return None if text is None else float(text)
+        number = None if text is None else float(text)
     except ValueError:
         return None
+    return number if number is not None and math.isfinite(number) else None

@@ -9,7 +9,7 @@ large the run is, and what was looked through is told in place of a count that w
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -29,6 +29,7 @@ ON_A_PAGE = 12
 MOST_S = 0.35
 """Of processor time; a block that is begun is looked through."""
 _BLOCK_ROWS = 16_384
+_MOST_DIGITS = 18
 
 
 @dataclass(frozen=True, order=True)
@@ -42,7 +43,7 @@ class Place:
     def of_text(cls, text: str) -> Place | None:
         """As `str` writes it; None for anything else."""
         step, dash, group_id = text.partition("-")
-        if not step.isdecimal() or (dash and not group_id.isdecimal()):
+        if not _is_number(step) or (dash and not _is_number(group_id)):
             return None
         return cls(int(step), int(group_id) if dash else -1)
 
@@ -90,6 +91,11 @@ def search_run(
     return Found(tuple(groups), newest, oldest, then)
 
 
+def _is_number(text: str) -> bool:
+    """Of no more digits than a step or a group has: Python refuses to read thousands of them."""
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
+
+
 def _blocks(
     steps: Sequence[int], files: Mapping[int, Path], shards: Sequence[ShardRow]
 ) -> Iterator[tuple[Path, list[int]]]:
@@ -97,19 +103,21 @@ def _blocks(
     source = {step: path for path, own in sources({step: files[step] for step in steps}, shards) for step in own}
     for path, run in groupby(steps, key=source.__getitem__):
         own = list(run)
-        size = _steps_at_once(path) if path != files[own[0]] else 1
+        size = _steps_at_once(path, files) if path != files[own[0]] else 1
         for start in range(0, len(own), size):
             yield path, own[start : start + size]
 
 
-def _steps_at_once(path: Path) -> int:
-    """Of a joint file, so many that they have about _BLOCK_ROWS rows."""
+def _steps_at_once(path: Path, kept: Collection[int]) -> int:
+    """Of a joint file, so many that they have about _BLOCK_ROWS rows. kept: the steps that the run has samples of,
+    which need not follow each other."""
     with readable(path), pq.ParquetFile(path) as file:
         place = file.schema.names.index("step")
         found = [file.metadata.row_group(number).column(place).statistics for number in range(file.num_row_groups)]
         if any(each is None or not each.has_min_max for each in found):
             return 1
-        num_steps = max(each.max for each in found) - min(each.min for each in found) + 1
+        low, high = min(each.min for each in found), max(each.max for each in found)
+        num_steps = sum(low <= step <= high for step in kept)
         return max(1, _BLOCK_ROWS * num_steps // max(1, file.metadata.num_rows))
 
 
@@ -118,7 +126,7 @@ def _places(path: Path, steps: Sequence[int], wanted: GroupFilter, after: Place 
     with readable(path):
         table = _rows(path, steps, columns_for(wanted))
         found = [Place(step, group_id) for step, group_id in candidates(table, wanted)]
-    found = [place for place in found if after is None or _is_after(place, after)]
+    found = [place for place in found if place.step in steps and (after is None or _is_after(place, after))]
     return sorted(found, key=lambda place: (-place.step, place.group_id))
 
 

@@ -105,7 +105,8 @@ def test_a_range_is_asked_of_one_part_or_of_the_whole_reward() -> None:
 def test_a_filter_survives_the_address_and_nonsense_in_it_does_no_harm() -> None:
     wanted = GroupFilter(find="red", only="truncated", part="a", low=0.0, high=0.5)
     assert GroupFilter.of_address(wanted.address()) == wanted
-    assert GroupFilter.of_address({"only": "everything", "low": "much"}) == GroupFilter()
+    for low in ("much", "nan", "-inf", "1e999"):
+        assert GroupFilter.of_address({"only": "everything", "low": low}) == GroupFilter()
 
 
 def test_steps_groups_and_images_come_from_the_run_directory(shared_home: Homes) -> None:

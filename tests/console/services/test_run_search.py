@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, Path]:
 def test_all_that_fit_are_found_once_the_newest_step_first(
     files: Mapping[int, Path], most_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_search, "_BLOCK_ROWS", 24)
+    monkeypatch.setattr(run_search, "_BLOCK_ROWS", 32)
     monkeypatch.setattr(run_search, "ON_A_PAGE", 5)
     joint = _joint(files)
     groups = [group for step in reversed(STEPS) for group in read_groups(files[step], with_tokens=False)]
@@ -77,7 +77,31 @@ def test_the_joint_file_is_read_and_what_was_looked_through_is_told(files: Mappi
     assert (found.newest, found.oldest, found.then) == (12, 2, None)
     first = search_run(files, [], GroupFilter())
     assert (first.newest, first.oldest, str(first.then)) == (12, 8, "8-3")
-    assert [Place.of_text(text) for text in ("8-3", "8", "x-1", "")] == [Place(8, 3), Place(8), None, None]
+    texts = ("8-3", "8", "x-1", "", "9" * 5000, "8-" + "9" * 5000)
+    assert [Place.of_text(text) for text in texts] == [Place(8, 3), Place(8), None, None, None, None]
+
+
+def test_steps_with_gaps_between_them_make_no_larger_blocks(
+    files: Mapping[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every second step has samples, 16 rows each."""
+    monkeypatch.setattr(run_search, "_BLOCK_ROWS", 32)
+    sizes: list[int] = []
+    rows = run_search._rows
+
+    def counted(path: Path, steps: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        sizes.append(len(steps))
+        return rows(path, steps, columns)
+
+    monkeypatch.setattr(run_search, "_rows", counted)
+    search_run(files, [_joint(files)], GroupFilter(find="nowhere"))
+    assert sizes == [1, 1, 2, 2]
+
+
+def test_a_step_of_the_joint_file_that_counts_no_more_is_left_out(files: Mapping[int, Path]) -> None:
+    kept = {step: path for step, path in files.items() if step != 4}
+    found = search_run(kept, [_joint(files)], GroupFilter(), after=Place(6, 2))
+    assert [(group.step, group.group_id) for group in found.groups][:3] == [(6, 3), (2, 0), (2, 1)]
 
 
 def _all(
