@@ -28,7 +28,7 @@ def over_steps(responses: Responses, split: str, points: Sequence[HistoryPoint])
     num = len(points)
     st.caption(f"This prompt came at {count_text(num)} {'step' if num == 1 else 'steps'} whose samples were kept.")
     if any(point.scored for point in points):
-        st.caption("Each dot is the reward of a response, darker where several are equal; the line is their mean.")
+        st.caption("Each dot is the reward of a response, stronger where several are equal; the line is their mean.")
         st.vega_lite_chart(_chart(points), key="history-chart", alt=_text_of(points))
     newest = list(reversed(points))
     start = pager("Steps", key="page", total=num, size=_ON_A_PAGE)
