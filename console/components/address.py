@@ -2,7 +2,10 @@
 
 A browser takes over an address a moment after it was written, and says with each change which one it has. A second
 change that is quicker than that comes with the old address and would undo the first one. So what was written is kept in
-the session until the browser has it, and counts meanwhile. Back, forward and links to elsewhere count at once.
+the session until the browser has it, and counts meanwhile. Back, forward and links count at once.
+
+A link from a page to the same page asks for its address and leaves the browser's own as it was: the next change there
+would come with that one. So the browser is told the address of the link, see `keep_address`.
 
 Nothing here gives way to a rerun that waits before a change is kept (see `changes`): callbacks call it too.
 """
@@ -28,9 +31,11 @@ _LATE_S = 30.0
 @dataclass
 class _Written:
     """queries: what the browser may hold, each whole, the last written last. page: by Streamlit's hash, since the same
-    words mean something else on another one. run: of the script, in which it was written last."""
+    words mean something else on another one. run: of the script, in which it was written last. shown: what the page
+    stood for last; None before the first run."""
 
     page: str = ""
+    shown: Query | None = None
     run: object = None
     at: float = 0.0
     queries: list[Query] = field(default_factory=list)
@@ -55,18 +60,24 @@ def change(**values: str | None) -> None:
         return
     written = _written()
     written.queries = [*(written.queries or [now]), wanted]
-    written.page, written.run, written.at = _page(), _run(), time.monotonic()
+    written.page, written.run, written.at, written.shown = _page(), _run(), time.monotonic(), wanted
     st.query_params.from_dict(wanted)
 
 
 def keep_address() -> None:
-    """For the beginning of a page: a browser that has not got an address yet, since another rerun came between, is told
-    it once more."""
+    """For the beginning of a page: a browser that has not got an address yet, since another rerun came between or a
+    link from this page led to it, is told it once more."""
+    written = _written()
+    if _is_link():
+        written.queries.clear()
     wanted = words()
-    if wanted != _held():
-        written = _written()
+    is_led_here = written.page == _page() and written.shown not in (None, wanted) and not _is_back_or_forward()
+    if is_led_here:
+        written.queries = [written.shown or {}, wanted]
+    if is_led_here or wanted != _held():
         written.run, written.at = _run(), time.monotonic()
         st.query_params.from_dict(wanted)
+    written.page, written.shown = _page(), wanted
 
 
 def show_value(key: str, value: Any) -> None:
@@ -92,12 +103,21 @@ def _held() -> Query:
     return dict(parse_qsl(context.query_string, keep_blank_values=True)) if context is not None else {}
 
 
+def _is_link() -> bool:
+    """Whether a link led here: what a person changes comes with the values of the page's widgets, a link with none."""
+    context = get_script_run_ctx()
+    return context is not None and not context.fragment_ids_this_run and not context.session_state.get_widget_states()
+
+
 def _is_behind(held: Query, written: _Written) -> bool:
     if not written.queries or held == written.queries[-1] or held not in written.queries:
         return False
+    return not _is_back_or_forward() and written.page == _page() and time.monotonic() - written.at < _LATE_S
+
+
+def _is_back_or_forward() -> bool:
     context = get_script_run_ctx()
-    is_led = context is not None and context.is_history_navigation
-    return not is_led and written.page == _page() and time.monotonic() - written.at < _LATE_S
+    return context is not None and context.is_history_navigation
 
 
 def _written() -> _Written:

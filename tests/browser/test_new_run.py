@@ -83,6 +83,7 @@ def test_k01_values_stay_when_another_page_was_visited(tiny: tuple[Any, Home], o
     expect(page.get_by_role("heading", name="Runs", exact=True)).to_be_visible()
     page.get_by_test_id("stTopNav").get_by_role("link", name="New run").click()
     page.locator(".st-key-drafts").get_by_role("link", name="kept").click()
+    expect(page).to_have_url(re.compile("draft="))
     expect(field(page, "Name")).to_have_value("kept")
     for _ in range(2):  # the page without its draft may be an entry of its own
         if not page.url.endswith("/runs"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,3 +90,10 @@ def test_a_response_is_found_and_read_and_the_address_brings_it_back(
     page.reload()
     expect(page.get_by_text("Which colour is shape 1?", exact=True)).to_be_visible()
     expect(page.locator("[data-testid=stHtml] span[title='−0.1000']").first).to_be_visible()
+    page.goto(f"{console.url}/responses?run={home.jobs['running']}&steps=all")
+    page.get_by_role("link", name="step 60, group 1", exact=True).click()
+    expect(page).to_have_url(re.compile("step=60&group=1"))
+    settle(page)
+    page.get_by_text("logprob", exact=True).click()
+    expect(page).to_have_url(re.compile("step=60&group=1&tokens=logprob"))
+    expect(page.get_by_text("Which colour is shape 1?", exact=True)).to_be_visible()

@@ -82,3 +82,30 @@ def test_a_change_takes_names_out_and_leaves_the_others() -> None:
     test = opened(id="7", x="time", smooth="0.5")
     test.button(key="both").click().run()
     assert shown(test) == "id=7"
+
+
+def page_that_is_left() -> None:
+    """It has no widgets, as a page has none when a link begins it."""
+    import streamlit as st
+
+    from console.components.address import change, keep_address, words
+
+    keep_address()
+    if "is_left" not in st.session_state:
+        st.session_state["is_left"] = True
+        change(draft=None)
+    st.text(" ".join(f"{name}={value}" for name, value in sorted(words().items())))
+
+
+def test_a_link_back_to_the_address_of_before_counts_at_once() -> None:
+    test = AppTest.from_function(page_that_is_left, default_timeout=60)
+    test.query_params["draft"] = "1"
+    assert shown(test.run()) == ""
+    assert shown(hold(test, draft="1").run()) == "draft=1"
+
+
+def test_a_change_that_comes_with_the_address_of_before_a_link_is_one_of_where_it_led() -> None:
+    test = opened(id="7")
+    hold(test, id="8").run()
+    hold(test, id="7").selectbox(key="axis").set_value("time").run()
+    assert shown(test) == "id=8 x=time"
