@@ -41,7 +41,7 @@ def show() -> None:
         summary = (wanted or versions)[0]
     except NotFoundError as error:
         st.title(literal(name))
-        empty_state("It is not there", str(error))
+        problem(str(error))
         return
     if version and not wanted:
         problem(f"There is no version {version} of it; this is the current one.")

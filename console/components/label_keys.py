@@ -201,9 +201,9 @@ def _undo(marks: Marks, last: Mark) -> None:
     def take_back() -> None:
         marks.remove(last.id)
         marks.begin(last.item, Begun(last.reason or "", last.tags).payload())
+        say_once("Taken back")
 
     _attempt(take_back)
-    say_once("Taken back")
 
 
 def _attempt(act: Callable[[], object]) -> None:

@@ -66,6 +66,15 @@ def test_a_name_that_is_not_there_says_which_are_near(
     assert "nearest: shapes" in texts(test)
 
 
+def test_x06_a_name_in_the_address_that_is_not_there_brings_no_link_and_no_image(
+    shared_home: Callable[[str], Home], run_page: Callable[..., Any]
+) -> None:
+    test = run_page("dataset", shared_home("small"), name="![a](https://example.org/a.png)")
+    assert not test.exception
+    assert "example" in texts(test)
+    assert not [element for element in test.markdown if "](https://" in str(element.value)]
+
+
 def test_x06_text_of_rows_is_shown_as_it_stands(
     fresh_home: Callable[[str], Home], run_page: Callable[..., Any]
 ) -> None:
