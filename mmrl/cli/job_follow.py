@@ -64,11 +64,12 @@ def log_sources(
 ) -> dict[int, LogSource]:
     """attempt -> its log, of those from `since` on, ascending.
 
-    Raises NotFoundError where a run directory is a folder that is not on this machine, RunFailedError where its store
-    does not answer.
+    An attempt that waits for its inputs has no folder yet, and no log. Raises NotFoundError where a run directory is a
+    folder that is not on this machine, RunFailedError where its store does not answer.
     """
     numbers = logs.attempts(job.attempt)
-    if not logs.is_in_a_store and not logs.folder.is_dir() and job.attempt > 0:
+    may_wait = job.state in (JobState.STARTING, JobState.STOPPING)
+    if not logs.is_in_a_store and not logs.folder.is_dir() and job.attempt > 0 and not may_wait:
         raise NotFoundError(
             f"the run directory of job {job.short_id}, {job.run_dir}, is not on this machine; its logs are read where "
             "it is"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from job_commands import Run, submitted
 
+from mmrl.cli.job_follow import log_sources
+from mmrl.errors import NotFoundError
 from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
+from mmrl.jobs.states import JobState
+from mmrl.runs.run_logs import RunLogs
 
 
 def test_logs_of_all_attempts_are_printed_inert(config: Path, mmrl: Run) -> None:
@@ -51,6 +56,14 @@ def test_following_a_job_tells_why_nothing_is_written(config: Path, mmrl: Run, m
     ]  # fmt: skip
     assert "no worker for pool default" in lines[0]
     assert f"mmrl job resume {job['id'][-8:]}" in lines[1]
+
+
+def test_an_attempt_that_waits_for_its_inputs_has_no_log_yet(config: Path, mmrl: Run) -> None:
+    with Database.open() as database:
+        job = replace(Jobs(database).get(submitted(mmrl, config)["id"]), attempt=1, state=JobState.STARTING)
+    assert log_sources(job, RunLogs(job.run_dir), stream="stderr") == {}
+    with pytest.raises(NotFoundError, match="not on this machine"):
+        log_sources(replace(job, state=JobState.RUNNING), RunLogs(job.run_dir), stream="stderr")
 
 
 def test_a_new_attempt_and_a_log_that_was_cut_off_are_followed(
