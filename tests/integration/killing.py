@@ -21,10 +21,12 @@ from mmrl.runs.reader import RunReader
 REWARD = "def score(response):\n    return float(len(response) % 7)\n"
 FULL_DISK = '''
 import resource
+import threading
 
 
 class FullDisk:
-    """From step `first` to step `last` no file may grow beyond a megabyte, as if the disk were full."""
+    """From step `first` to step `last` no file may grow beyond a megabyte, as if the disk were full. What is written
+    of earlier steps is written before."""
 
     def __init__(self, first, last):
         self.first, self.last = first, last
@@ -32,6 +34,9 @@ class FullDisk:
     def __call__(self, groups, context):
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         limited = self.first <= context.step <= self.last
+        for thread in threading.enumerate():
+            if "checkpoint" in thread.name:
+                thread.join(60)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20 if limited else hard, hard))
         return groups
 '''
