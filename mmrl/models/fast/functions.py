@@ -70,7 +70,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _weight_gradient(rows: Tensor, x: Tensor) -> Tensor:
     """(outputs, inputs) of a linear map, from rows (N, outputs) of its gradient. MKL is faster where the product's
-    first side is the longer one, by a tenth to a third with the shapes of training."""
+    first side is the longer one, by a tenth to a sixth with the shapes of training."""
     x = x.reshape(-1, x.shape[-1])
     return rows.t() @ x if rows.shape[1] >= x.shape[1] else (x.t() @ rows).t()
 
