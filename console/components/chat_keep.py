@@ -39,23 +39,30 @@ def keep_buttons(conversation: Conversation, turn: int) -> None:
 def kept_marks(conversation: Conversation) -> None:
     """How many marks there are of it, and what can be made of them."""
     with attempted():
-        marks = marks_of(conversation, Marks(context.database(), context.viewer()))
-        if not marks:
+        known = marks_of(conversation, database=context.database(), user=context.viewer())
+        num = len(known.marks) + known.num_hidden
+        if not num:
             return
-        with st.popover(f"{count_text(len(marks))} marks" if len(marks) > 1 else "1 mark", key="chat-marks"):
-            st.caption("Answers that somebody prefers become rows, chosen and rejected, as preference training takes.")
-            name = st.text_input("Data set", key="chat-marks-name", value="chat-marks")
-            if st.button("Make the data set", key="chat-marks-make"):
-                user, database = context.viewer(), context.database()
-                kept = keep_marks(conversation, marks, name, database=database, user=user)
-                st.text(f"{kept.dataset}, version {kept.version}: {count_text(kept.num_rows)} rows")
-                query = {"data": f"{kept.dataset}:{kept.version}"}
-                st.page_link("app_pages/new_run.py", label="New run on them", query_params=query)
+        with st.popover(f"{count_text(num)} marks" if num > 1 else "1 mark", key="chat-marks"):
+            if known.note:
+                st.caption(known.note)
+            if known.marks:
+                _dataset_of_marks(conversation)
             st.page_link(
                 "app_pages/label.py",
                 label="Label: others judge them blind, results, agreement",
                 query_params={"from": "chat", "chat": conversation.id, "num": "all"},
             )
+
+
+def _dataset_of_marks(conversation: Conversation) -> None:
+    st.caption("Answers that most people prefer become rows, chosen and rejected, as preference training takes.")
+    name = st.text_input("Data set", key="chat-marks-name", value="chat-marks")
+    if st.button("Make the data set", key="chat-marks-make"):
+        kept = keep_marks(conversation, name, database=context.database(), user=context.viewer())
+        st.text(f"{kept.dataset}, version {kept.version}: {count_text(kept.num_rows)} rows")
+        query = {"data": f"{kept.dataset}:{kept.version}"}
+        st.page_link("app_pages/new_run.py", label="New run on them", query_params=query)
 
 
 def _sample(conversation: Conversation, turn: int, answered: list[int]) -> None:

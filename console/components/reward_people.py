@@ -16,6 +16,7 @@ from console.components.parts import attempted, empty_state, part
 from console.components.reward_task import rewards_area, task_view, work
 from console.components.reward_try import dataset_refs, parts
 from console.components.text import literal
+from console.services.blindness import known_to
 from console.services.formats import count_text, number_text
 from console.services.reward_export import export_agreement, export_pairs
 from console.services.reward_marks import marked_rewards
@@ -33,12 +34,16 @@ _HELP = (
 def people(default: str) -> None:
     st.subheader("As answers were scored", help=_HELP)
     with part("the marks"):
-        found = marked_rewards(Marks(context.database(), context.viewer()).all(), context.jobs())
-        if not found.num_pairs:
+        marks, viewer = Marks(context.database(), context.viewer()), context.viewer()
+        known = known_to(viewer.id, marks.all(), marks)
+        found = marked_rewards(known.marks, context.jobs())
+        if known.note:
+            st.caption(known.note)
+        elif not found.num_pairs:
             empty_state(
                 "No marks yet", "People judge answers on the page Label, or in a conversation of the Playground."
             )
-        else:
+        if found.num_pairs:
             people_text = "1 person" if found.num_people == 1 else f"{count_text(found.num_people)} people"
             unknown = f"; {count_text(found.num_unknown)} of them were never scored" if found.num_unknown else ""
             told = f"{count_text(found.num_pairs)} pairs, judged by {people_text}{unknown}."

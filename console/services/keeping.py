@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from console.services.blindness import KnownMarks, known_to
 from console.services.conversations import Conversation
 from console.services.label_results import choices_by_unit
 from mmrl.data.normalise import make_sample
@@ -88,15 +89,16 @@ def check_comparable(conversation: Conversation, turn: int, first: int, second: 
         raise DataError(f"{labels[0]} and {labels[1]} gave the same answer")
 
 
-def marks_of(conversation: Conversation, marks: Marks) -> list[Mark]:
-    """Everybody's of this conversation."""
-    return marks.of_source(source_of(conversation))
+def marks_of(conversation: Conversation, *, database: Database, user: User) -> KnownMarks:
+    """Those of this conversation that count for this person: others judge it blind on the page Label."""
+    marks = Marks(database, user)
+    return known_to(user.id, marks.of_source(source_of(conversation)), marks)
 
 
-def keep_marks(conversation: Conversation, marks: list[Mark], name: str, *, database: Database, user: User) -> Kept:
-    """The pairs of which most people prefer one answer, as rows with `chosen` and `rejected`, in a new version of a
-    data set. Raises DataError where there is none, and as `keep_as_sample`."""
-    rows = list(_pairs(conversation, marks))
+def keep_marks(conversation: Conversation, name: str, *, database: Database, user: User) -> Kept:
+    """The pairs of which most people prefer one answer, by `marks_of`, as rows with `chosen` and `rejected`, in a new
+    version of a data set. Raises DataError where there is none, and as `keep_as_sample`."""
+    rows = list(_pairs(conversation, marks_of(conversation, database=database, user=user).marks))
     if not rows:
         raise DataError("no answer is preferred by most people yet, so there is nothing to learn")
     return _add(name.strip(), rows, f"marks of chats in the console ({user.name})", database, user)
@@ -131,7 +133,7 @@ def _check_alike(name: str, earlier: list[Sample], new: list[Sample]) -> None:
         raise DataError(f"data set {name} has {kinds[0]}, and these are {kinds[1]}; choose another name")
 
 
-def _pairs(conversation: Conversation, marks: list[Mark]) -> Iterator[Sample]:
+def _pairs(conversation: Conversation, marks: Sequence[Mark]) -> Iterator[Sample]:
     for (_, first, second), choices in choices_by_unit(marks).items():
         most = most_chosen(choices.values())
         if most in ("a", "b"):

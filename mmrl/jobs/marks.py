@@ -162,8 +162,12 @@ class Marks:
             connection.execute(table.delete().where(table.c.id == mark_id))
 
     def tell(self, items: Iterable[str]) -> None:
-        """Notes that the person is shown what others chose of these items, before they are. Again changes nothing."""
-        left = set(items) - self.told(items)
+        """Notes that the person is shown what others chose of these items, before they are. Again changes nothing, and
+        writes nothing."""
+        items = set(items)
+        left = items - self.told(items)
+        if not left:
+            return
         with self._database.transaction() as connection:
             for item in sorted(left):
                 key = {"user_id": self._actor.id, "item": f"{_TOLD}{item}"}

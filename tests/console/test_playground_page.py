@@ -140,6 +140,23 @@ def test_a_mark_of_a_conversation_counts_on_label_and_reaches_the_data_set_made_
     assert "0 of 1 judged" in [each.proto.text for each in test.get("progress")], "others judge the same, blind"
 
 
+def test_who_has_not_judged_on_label_makes_a_data_set_of_their_own_marks_alone(
+    fresh_home: Homes, run_page: RunPage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = fresh_home("small")
+    chat = _chat(home, ("red", "green"))
+    run_page("playground", home, chat=chat).button(key="mark-0-b").click().run()
+    with Database.open() as database:
+        mia = Users(database).get(home.users["member"])
+    monkeypatch.setattr("console.context.viewer", lambda: mia)
+    test = run_page("playground", home, chat=chat)
+    assert "Others' marks (1) are left out" in _texts(test)
+    assert not [button for button in test.button if button.key == "chat-marks-make"]
+    test = run_page("rewards", home, view="people")
+    assert "Others' marks (1) are left out" in _texts(test)
+    assert not test.table
+
+
 def test_what_was_not_asked_alike_is_not_judged(fresh_home: Homes, run_page: RunPage) -> None:
     home = fresh_home("small")
     chat = _chat(home, ("red", "green"), ("one", "two"))

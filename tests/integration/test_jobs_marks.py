@@ -140,8 +140,7 @@ def test_who_was_told_what_others_chose_of_an_item_neither_takes_back_nor_change
     other = marks.add("panel", "p2", (A, B), ranks=(1, 2))
     Marks(job_database, max_).add("panel", "p1", (A, B), ranks=(2, 1))
     item = item_key("p1", (A, B))
-    marks.tell([item])
-    marks.tell([item])
+    marks.tell(iter([item]))
     assert marks.told([item, item_key("p2", (A, B))]) == {item}
     assert Marks(job_database, max_).told([item]) == set()
     assert marks.begun() == {}
@@ -153,3 +152,19 @@ def test_who_was_told_what_others_chose_of_an_item_neither_takes_back_nor_change
     marks.remove(other)
     assert [mark.choice for mark in marks.of_source("panel") if mark.user_id == mia.id] == ["a"]
     assert [mark.id for mark in marks.by_id(marks.ids_of_source("panel"))] == marks.ids_of_source("panel")
+
+
+def test_what_a_person_was_told_already_is_not_written_again(
+    job_database: Database, mia: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marks = Marks(job_database, mia)
+    marks.tell(["one", "other"])
+
+    def refused() -> None:
+        raise AssertionError("it was to write")
+
+    monkeypatch.setattr(job_database, "transaction", refused)
+    for again in (["one"], ["other", "one"], []):
+        marks.tell(again)
+    with pytest.raises(AssertionError):
+        marks.tell(["one", "new"])
