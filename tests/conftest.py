@@ -143,7 +143,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests under these folders are marked so, which lets one run take them and the thorough unit tests.
 
     A browser beside a training run on two cores is now and then late for a wait of a minute: its tests alone get a
-    second try, which the summary counts.
+    second try, which the summary counts, and it shows how the first one failed. `--force-reruns 0` leaves it out.
     """
     for item in items:
         if {"integration", "console", "browser"} & set(item.path.relative_to(TESTS).parts):
