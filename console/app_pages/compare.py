@@ -33,7 +33,12 @@ from mmrl.evaluation.records import Evaluation
 
 _ON_A_PAGE = 8
 _HOW = "Ask checkpoints the same prompts, below or by `mmrl checkpoint evaluate RUN@STEP`."
-_NONE = ("Nothing was evaluated yet", _HOW)
+_NONE = (
+    "No panel was asked yet",
+    "A panel is prompts, settings and seeds, frozen so that the answers of several checkpoints can be compared. What a "
+    "run evaluates by itself while it trains is no panel: it stands on the run's page, under Curves and Samples. "
+    f"{_HOW}",
+)
 _ONE = ("Two are needed to compare", f"Choose another one above, or make one. {_HOW}")
 
 

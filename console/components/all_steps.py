@@ -23,6 +23,12 @@ from mmrl.runs.records import GroupRecord, ResponseRecord
 
 _MAX_PROMPT = 240
 _MAX_TEXT = 400
+_NONE = ("No group fits", "All steps were looked through. Ask for less.")
+_NO_MORE = (
+    "No more groups fit",
+    "The oldest step is reached. Those that fit, if any, came on the pages before this one: begin again from the "
+    "newest step, or ask for less.",
+)
 _SHOWN = 2
 """Responses of a group: those that bear the text that is looked for come first, else the best."""
 
@@ -36,7 +42,7 @@ def all_steps(job: Job, responses: Responses, split: str) -> None:
         if found.groups:
             export_button(export_found(job, responses, split, found, wanted))
     if not found.groups and found.then is None:
-        empty_state("No group fits", "All steps were looked through. Ask for less.")
+        empty_state(*(_NONE if after is None else _NO_MORE))
     for group in found.groups:
         _card(job, responses, group, wanted)
     with st.container(horizontal=True, gap="small"):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import streamlit as st
 
-from console.components.address import change, show_value
+from console.components.address import change, show_value, words
 from console.components.changes import changed
+from console.components.parts import problem
 from console.services.group_filter import ONLY, GroupFilter
 
 _FORGET = ("split", "step", "steps", "find", "only", "part", "low", "high")
@@ -37,8 +38,10 @@ def show_filter(wanted: GroupFilter, parts: Sequence[str]) -> None:
         if wanted.part is not None:
             st.number_input("from", key="responses-low", value=None, width=120, on_change=take("low"))
             st.number_input("to", key="responses-high", value=None, width=120, on_change=take("high"))
-        if wanted.address():
+        if any(words().get(name) for name in GroupFilter.NAMES):
             st.button("Clear", key="responses-clear", on_click=clear_filter, help="Shows every group again.")
+    if told := not_understood(words(), wanted, parts):
+        problem(told)
     if wanted.only in _MEANING:
         st.caption(_MEANING[wanted.only])
 
@@ -46,6 +49,26 @@ def show_filter(wanted: GroupFilter, parts: Sequence[str]) -> None:
 _MEANING = {
     "disagree": "Parts disagree where one part puts a response above another one and a second part puts it below.",
 }
+
+
+def not_understood(given: Mapping[str, str], wanted: GroupFilter, parts: Sequence[str]) -> str:
+    """What the address asks for that is not there, as sentences; empty where all of it is. given: its words."""
+    told = []
+    if (only := given.get("only")) and only != wanted.only:
+        told.append(f"The address asks for groups that are {only!r}, which counts for nothing: {_one_of(ONLY)}.")
+    for name in ("low", "high"):
+        if given.get(name) and getattr(wanted, name) is None:
+            told.append(f"The address asks for {name} {given[name]!r}, which is no number and counts for nothing.")
+    if wanted.part is not None and wanted.part not in parts:
+        told.append(
+            f"The address asks for the reward {wanted.part!r}, which is not known here, and only a response with a "
+            f"value of that name fits a range of it: {_one_of(parts)}."
+        )
+    return " ".join(told)
+
+
+def _one_of(known: Iterable[str]) -> str:
+    return f"choose among {', '.join(known)}, or Clear"
 
 
 def clear_filter() -> None:

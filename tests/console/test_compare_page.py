@@ -43,7 +43,10 @@ def _two_checkpoints(run: Path) -> list[str]:
 def test_without_evaluations_it_says_how_to_make_one(shared_home: Homes, run_page: RunPage, kind: str) -> None:
     test = run_page("compare", shared_home(kind))
     assert not test.exception
-    assert "Nothing was evaluated yet" in _texts(test)
+    shown = _texts(test)
+    assert "No panel was asked yet" in shown
+    assert "What a run evaluates by itself while it trains is no panel" in shown
+    assert "mmrl checkpoint evaluate RUN@STEP" in shown
 
 
 def test_two_checkpoints_are_compared_and_only_what_regressed_is_shown(fresh_home: Homes, run_page: RunPage) -> None:

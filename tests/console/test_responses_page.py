@@ -67,6 +67,31 @@ def test_an_address_that_means_nothing_shows_the_last_step(shared_home: Homes, r
     assert "No run is named" in _texts(run_page("responses", home))
 
 
+@pytest.mark.parametrize("steps", ["one", "all"])
+def test_what_the_address_asks_for_and_is_not_there_is_told(shared_home: Homes, run_page: RunPage, steps: str) -> None:
+    words = {"part": "exat", "low": "0", "high": "lots", "only": "best"}
+    test = run_page("responses", shared_home("small"), run=shared_home("small").jobs["running"], steps=steps, **words)
+    assert not test.exception
+    told = next(text.value for text in test.text if text.value.startswith("The address asks"))
+    assert "groups that are 'best', which counts for nothing: choose among truncated, no-spread" in told
+    assert "high 'lots', which is no number" in told
+    assert "the reward 'exat', which is not known here" in told
+    assert "choose among total, exact" in told
+    assert "No group fits" in _texts(test)
+    test.button(key="responses-clear").click().run()
+    assert "The address asks" not in _texts(test)
+    assert "No group fits" not in _texts(test)
+
+
+def test_the_last_page_of_all_steps_says_that_the_oldest_step_is_reached(shared_home: Homes, run_page: RunPage) -> None:
+    home = shared_home("small")
+    asked = {"run": home.jobs["running"], "steps": "all", "find": "shape 1"}
+    test = run_page("responses", home, **asked, after="10-1")
+    assert "No more groups fit" in _texts(test)
+    assert "All steps were looked through" not in _texts(test)
+    assert any(button.key == "all-steps-newest" for button in test.button)
+
+
 def test_all_steps_are_looked_through_and_lead_to_the_step_of_each_group(
     shared_home: Homes, run_page: RunPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
