@@ -21,7 +21,7 @@ _MANY_LINES = 20
 
 def log(job: Job) -> None:
     with part("the log"):
-        files = logs.logs_of(job)
+        files = logs.logs_of(context.jobs(), job)
         if not files:
             if job.is_terminal:
                 empty_state("No log", "The run ended before it wrote anything.")
@@ -41,7 +41,7 @@ def log(job: Job) -> None:
 
 def _wait_for_log(job_id: str) -> None:
     with part("the log"):
-        if logs.logs_of(context.jobs().get(job_id)):
+        if logs.logs_of(context.jobs(), context.jobs().get(job_id)):
             st.rerun()
 
 
@@ -84,7 +84,7 @@ def _tail(job_id: str, attempt: int, name: str, end: int | None) -> None:
     """Found anew each time: a run may have got another attempt, or lost its folder."""
     with part("the log"):
         job = context.jobs().get(job_id)
-        file = logs.chosen(logs.logs_of(job), attempt, name)
+        file = logs.chosen(logs.logs_of(context.jobs(), job), attempt, name)
         if file is None:
             st.text("The log is gone.")
             return

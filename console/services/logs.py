@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mmrl.errors import NotFoundError
+from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.records import Job
-from mmrl.jobs.states import JobState
 from mmrl.runs.inert import inert
 from mmrl.runs.logs import LogFile, LogPiece, LogSearch, read_after, read_before, search_before
 from mmrl.runs.run_logs import RunLogs
@@ -13,7 +13,7 @@ FIRST_NAME = "stderr.log"
 """What is shown unless another is chosen: progress, warnings and errors go there."""
 
 
-def logs_of(job: Job) -> list[LogFile]:
+def logs_of(jobs: JobReads, job: Job) -> list[LogFile]:
     """Its logs, those of the last attempt first, and of an attempt what is read most. A run in a store is read there.
 
     Raises NotFoundError where its run directory is a folder that is not on this machine, RunFailedError where its store
@@ -21,7 +21,7 @@ def logs_of(job: Job) -> list[LogFile]:
     """
     logs = RunLogs(job.run_dir)
     if not logs.is_in_a_store and not logs.folder.is_dir():
-        if job.attempt == 0 or job.state is JobState.STARTING:
+        if not jobs.may_have_begun(job.id):
             return []
         raise NotFoundError(f"the run directory {job.run_dir} is not on this machine, so its logs cannot be read here")
     files = [file for attempt in logs.attempts(job.attempt) for file in logs.files(attempt)]

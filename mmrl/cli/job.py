@@ -250,8 +250,8 @@ def logs(
         found = jobs.get(job)
         stream: Stream = "stdout" if stdout else "stderr"
         if not follow:
-            print_log(found, stream=stream, attempt=attempt, tail=tail)
-            if found.attempt == 0:
+            print_log(jobs, found, stream=stream, attempt=attempt, tail=tail)
+            if not jobs.may_have_begun(found.id):
                 note(f"{found.name}: {found.state}, and never started; `mmrl job show {found.short_id}` tells why")
             return
         poll_s = min(jobs.database.settings.poll_s, 1.0)
@@ -260,8 +260,9 @@ def logs(
             note(f"{job.name}: {job.state}; {jobs.why_pending(job).message}")
 
         ended = Follower(jobs, found.id, out=sys.stdout, poll_s=poll_s, stream=stream, tail=tail, tell=tell).run()
+        never = "" if jobs.may_have_begun(ended.id) else "; it never started"
     why = untold_failure(ended)
-    note(f"{ended.name}: {ended.state}" + (f": {why}" if why else ""))
+    note(f"{ended.name}: {ended.state}{never}" + (f": {why}" if why else ""))
     raise typer.Exit(exit_code_of([ended]))
 
 

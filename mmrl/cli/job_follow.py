@@ -11,6 +11,7 @@ from typing import Literal, TextIO
 
 from mmrl.cli.output import note
 from mmrl.errors import EXIT_OK, EXIT_RUN_CANCELLED, EXIT_RUN_FAILED, MmrlError, NotFoundError, RunFailedError
+from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.records import Job
 from mmrl.jobs.states import JobState
@@ -64,16 +65,9 @@ def log_sources(
 ) -> dict[int, LogSource]:
     """attempt -> its log, of those from `since` on, ascending.
 
-    An attempt that waits for its inputs has no folder yet, and no log. Raises NotFoundError where a run directory is a
-    folder that is not on this machine, RunFailedError where its store does not answer.
+    Raises RunFailedError where its store does not answer, NotFoundError for an `attempt` that is not there.
     """
     numbers = logs.attempts(job.attempt)
-    may_wait = job.state in (JobState.STARTING, JobState.STOPPING)
-    if not logs.is_in_a_store and not logs.folder.is_dir() and job.attempt > 0 and not may_wait:
-        raise NotFoundError(
-            f"the run directory of job {job.short_id}, {job.run_dir}, is not on this machine; its logs are read where "
-            "it is"
-        )
     if attempt is not None and attempt not in numbers:
         there = ", ".join(map(str, numbers)) or "none"
         raise NotFoundError(f"job {job.short_id} has no attempt {attempt} in {job.run_dir}; attempts there: {there}")
@@ -86,9 +80,21 @@ def log_sources(
     return found
 
 
-def print_log(job: Job, *, stream: Stream, attempt: int | None, tail: int | None) -> None:
+def refuse_elsewhere(jobs: JobReads, job: Job, logs: RunLogs) -> None:
+    """Raises NotFoundError where the run directory is a folder that is not on this machine. A job of which nothing ever
+    began, since its inputs never came, has none anywhere, and no log."""
+    if not logs.is_in_a_store and not logs.folder.is_dir() and jobs.may_have_begun(job.id):
+        raise NotFoundError(
+            f"the run directory of job {job.short_id}, {job.run_dir}, is not on this machine; its logs are read where "
+            "it is"
+        )
+
+
+def print_log(jobs: JobReads, job: Job, *, stream: Stream, attempt: int | None, tail: int | None) -> None:
     """The logs of all attempts, or of one; with `tail` its last lines only, of the last attempt if none is named."""
-    sources = list(log_sources(job, RunLogs(job.run_dir), stream=stream, attempt=attempt).values())
+    logs = RunLogs(job.run_dir)
+    refuse_elsewhere(jobs, job, logs)
+    sources = list(log_sources(job, logs, stream=stream, attempt=attempt).values())
     for source in sources if tail is None else sources[-1:]:
         for text in _texts(source, [0 if tail is None else start_of_last_lines(source, tail)]):
             _write(text, sys.stdout)
@@ -159,6 +165,7 @@ class Follower:
     def _print_new(self, job: Job) -> None:
         """Of attempts that others have taken the place of, once more what they wrote last, and never again."""
         self._logs = self._logs or RunLogs(job.run_dir)
+        refuse_elsewhere(self._jobs, job, self._logs)
         try:
             sources = log_sources(job, self._logs, stream=self._stream, since=self._since)
         except RunFailedError as error:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import sqlalchemy as sa
 
 from mmrl.jobs import tables
+from mmrl.jobs.begun import may_have_begun
 from mmrl.jobs.database import Database
 from mmrl.jobs.finding import find_job
 from mmrl.jobs.index_reads import read_checkpoints, read_shards
@@ -72,6 +73,11 @@ class JobReads:
         query = sa.select(*ATTEMPT_COLUMNS).where(table.c.job_id == job_id).order_by(table.c.attempt)
         with self.database.reading() as connection:
             return [to_attempt(row) for row in connection.execute(query)]
+
+    def may_have_begun(self, job_id: str) -> bool:
+        """False where none of its attempts ever got to a process, so that it has no logs anywhere."""
+        with self.database.reading() as connection:
+            return may_have_begun(connection, job_id)
 
     def gpus(self, job_id: str) -> list[GpuUse]:
         """The GPUs that its attempts were given, in the order in which they got them."""

@@ -163,7 +163,8 @@ def test_samples_are_counted_and_a_few_of_the_last_are_shown(shared_home: Homes)
 def test_what_is_gone_is_said_and_nothing_else_fails(shared_home: Homes) -> None:
     with desk_in(shared_home("broken")) as desk:
         with pytest.raises(NotFoundError, match="is not on this machine, so its logs cannot be read here"):
-            logs.logs_of(desk.job("no-folder"))
+            logs.logs_of(desk.jobs, desk.job("no-folder"))
+        assert logs.logs_of(desk.jobs, desk.job("never-started")) == []
         with pytest.raises(DataError, match="is gone"):
             glance(desk.jobs, desk.job("no-folder"))
         with pytest.raises(DataError, match="cannot be read as samples"):
@@ -182,14 +183,14 @@ def test_what_is_gone_is_said_and_nothing_else_fails(shared_home: Homes) -> None
 
 def test_logs_are_chosen_by_attempt_and_name(shared_home: Homes) -> None:
     with desk_in(shared_home("small")) as desk:
-        files = logs.logs_of(desk.job("failed"))
+        files = logs.logs_of(desk.jobs, desk.job("failed"))
         assert [file.name for file in files] == ["stderr.log", "stdout.log"]
         assert logs.chosen(files, None, "stdout.log") == files[1]
         assert logs.chosen(files, 9, "nothing") == files[0]
         assert logs.chosen([], None, None) is None
         assert "no number in 'grey'" in logs.tail(files[0]).text
         assert logs.search(files[0], "TRACEBACK").matches[0].offset == 0
-        assert logs.logs_of(desk.job("draft")) == []
+        assert logs.logs_of(desk.jobs, desk.job("draft")) == []
 
 
 def test_log_text_loses_what_a_terminal_would_obey_and_overwritten_progress() -> None:

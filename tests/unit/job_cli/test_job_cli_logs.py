@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from job_commands import Run, submitted
+from job_rows import claim, join
 
-from mmrl.cli.job_follow import log_sources
-from mmrl.errors import NotFoundError
 from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.states import JobState
-from mmrl.runs.run_logs import RunLogs
 
 
 def test_logs_of_all_attempts_are_printed_inert(config: Path, mmrl: Run) -> None:
@@ -58,12 +55,30 @@ def test_following_a_job_tells_why_nothing_is_written(config: Path, mmrl: Run, m
     assert f"mmrl job resume {job['id'][-8:]}" in lines[1]
 
 
-def test_an_attempt_that_waits_for_its_inputs_has_no_log_yet(config: Path, mmrl: Run) -> None:
+def test_a_job_that_ended_before_it_began_has_no_log_and_is_not_elsewhere(config: Path, mmrl: Run) -> None:
+    submitted(mmrl, config)
     with Database.open() as database:
-        job = replace(Jobs(database).get(submitted(mmrl, config)["id"]), attempt=1, state=JobState.STARTING)
-    assert log_sources(job, RunLogs(job.run_dir), stream="stderr") == {}
-    with pytest.raises(NotFoundError, match="not on this machine"):
-        log_sources(replace(job, state=JobState.RUNNING), RunLogs(job.run_dir), stream="stderr")
+        leases = join(database)
+        lease = claim(leases)
+        assert mmrl("job", "logs", "probe")[:2] == (0, "")
+        leases.move(lease, JobState.STOPPING, cause="cancel")
+        leases.move(lease, JobState.CANCELLED, cause="cancel")
+    code, out, err = mmrl("job", "logs", "-f", "probe")
+    assert (code, out, err) == (7, "", "probe: cancelled; it never started\n")
+    code, out, err = mmrl("job", "logs", "probe")
+    assert (code, out) == (0, "")
+    assert "cancelled, and never started" in err
+
+
+@pytest.mark.parametrize("words", [("logs",), ("logs", "-f")])
+def test_logs_of_a_run_on_another_machine_are_read_there(words: tuple[str, ...], config: Path, mmrl: Run) -> None:
+    job = submitted(mmrl, config)
+    with Database.open() as database:
+        leases = join(database)
+        leases.started(claim(leases), log_uri="/runs/probe/attempt-1/logs", pid=1)
+    code, out, err = mmrl("job", *words, "probe")
+    assert (code, out) == (3, "")
+    assert f"{job['run_dir']}, is not on this machine" in err
 
 
 def test_a_new_attempt_and_a_log_that_was_cut_off_are_followed(
