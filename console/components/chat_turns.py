@@ -19,14 +19,19 @@ _MAX_SHOWN = 20_000
 
 
 def transcript(conversation: Conversation, *, is_own: bool) -> None:
-    """The last question is live while it is being answered."""
+    """The last question is live while it is being answered.
+
+    Each turn has a container, as a live part has: the answer that ended takes the place of the one that was written,
+    and does not stand beside it until the whole page is drawn.
+    """
     text_style()
     is_writing = context.answers().is_writing(conversation.id)
     finished = conversation.turns[:-1] if is_writing else conversation.turns
     for number in range(len(finished)):
-        _turn(conversation, number)
-        if is_own:
-            keep_buttons(conversation, number)
+        with st.container():
+            _turn(conversation, number)
+            if is_own:
+                keep_buttons(conversation, number)
     if is_writing:
         _live(conversation.id)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from homes import KINDS, NASTY, Home
 
+from console import context
 from console.services.conversations import Column, Conversations, Reply, Sampling, update, with_reply
 from mmrl.data.dataset import load_dataset
 from mmrl.data.registry import DatasetRegistry
 from mmrl.jobs.database import Database
 from mmrl.jobs.marks import Marks
 from mmrl.jobs.users import Users
+from mmrl.serving.endpoint import Endpoint
 
 Homes = Callable[[str], Home]
 RunPage = Callable[..., Any]
@@ -109,7 +112,7 @@ def test_an_exchange_is_kept_once_as_a_row_and_a_preference_as_a_mark(fresh_home
     assert not test.exception
     with Database.open() as database:
         mark = Marks(database, Users(database).local()).of_source(f"chat:{chat}")[0]
-    assert mark.choice == "b"
+    assert (mark.choice, mark.shown) == ("b", ())
     test.button(key="chat-marks-make").click().run()
     pair = next(iter(load_dataset("chat-marks@train")))
     assert "green" in str(pair.meta["chosen"])
@@ -179,3 +182,32 @@ def test_a_conversation_of_somebody_else_is_read_and_not_gone_on_with(fresh_home
             conversations.ask(chat, "And now?", (), Sampling())
         with pytest.raises(ForbiddenError):
             conversations.begin(conversations.get(chat).columns)
+
+
+def test_an_answer_that_ended_takes_the_place_of_the_one_that_was_written(fresh_home: Homes, run_page: RunPage) -> None:
+    """Elsewhere on the page it would stand beside it until the whole page is drawn, and what is below would move."""
+    home = fresh_home("small")
+    with Database.open() as database:
+        conversations = Conversations(Users(database).local(), database.settings)
+        run = home.jobs["succeeded"]
+        chat = conversations.begin(tuple(Column(run, step, f"/x/{step}", f"run@{step}") for step in (50, 100)))
+        asked = conversations.ask(chat.id, "Which colour?", (), Sampling())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}", "m", 1, "secret")
+        context.answers().start(asked, 0, [endpoint, endpoint])
+        test = run_page("playground", home, chat=chat.id)
+        assert "waits for its first word" in _texts(test)
+        writing = {key: _places(test.main, key) for key in ("turn-0", "reply-0-0", "reply-0-1", "server-0")}
+        test.button(key="stop-answers").click().run()
+    assert "stopped" in _texts(test)
+    assert all(len(places) == 1 for places in writing.values())
+    assert {key: _places(test.main, key) for key in writing} == writing
+
+
+def _places(block: Any, key: str, place: tuple[int, ...] = ()) -> list[tuple[int, ...]]:
+    """Where containers of a key stand in the page, from the outermost one on."""
+    found = [place] if str(getattr(block.proto, "id", "")).endswith(f"-{key}") else []
+    for number, child in getattr(block, "children", {}).items():
+        if hasattr(child, "children"):
+            found += _places(child, key, (*place, number))
+    return found
