@@ -35,16 +35,23 @@ Whose = Literal["own", "all"]
 
 def page() -> None:
     st.title("Label")
+    st.caption(
+        "Judge which of two answers, or of a group, is better, without knowing whose they are. What people prefer "
+        "tells which checkpoint is better, and becomes a data set that the next run learns from."
+    )
     tell_once()
     with part("the answers"):
         asked = chosen_items()
         if asked is None:
             return
         source, drawing = asked
-        items = source.items(drawing)
+        drawn = source.draw(drawing)
+        items = drawn.items
         if not items:
-            empty_state("Nothing to judge here", "No prompt has two different answers. Choose others above.")
+            empty_state("Nothing to judge here", f"{drawn.left_out or 'There are no answers.'} Choose others above.")
             return
+        if drawn.left_out:
+            st.caption(drawn.left_out)
         database, viewer = context.database(), context.viewer()
         marks = Marks(database, viewer)
         found = of_items(items, marks_of_source(marks, source.key))

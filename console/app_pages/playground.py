@@ -26,6 +26,10 @@ from mmrl.jobs.roles import is_allowed
 
 def page() -> None:
     st.title("Playground")
+    st.caption(
+        "Ask checkpoints of a run the same question, with images, and read their answers side by side. A good exchange "
+        "is kept as a row of a data set; which answer is better, as a mark."
+    )
     tell_once()
     with part("the conversation"):
         if words().get("chat"):

@@ -15,6 +15,7 @@ from console.services.exports import Export, Record
 from console.services.formats import count_text
 from console.services.label_drawing import Drawing, Item
 from console.services.label_items import ItemSource
+from console.services.label_results import choices_by_unit
 from console.services.mark_data import as_preferences, mark_rows, register_marks
 from console.services.mark_runs import base_text
 from mmrl.data.registry import DatasetInfo
@@ -58,9 +59,11 @@ def train(source: ItemSource, drawing: Drawing, items: Sequence[Item], marks: Se
     st.subheader("Train on them")
     rows = as_preferences(items, marks)
     made_of = (source.told, drawing)
+    num = len(choices_by_unit(marks))
     st.caption(
-        f"{count_text(len(rows))} pairs of answers of which more than half of the people prefer one become rows, "
-        "chosen and rejected. A run that learned from these prompts is judged on others: evaluate it on another panel."
+        f"{count_text(len(rows))} of {count_text(num)} pairs that were judged become rows, chosen and rejected: those "
+        "of which more than half of the people prefer one answer. The others are as good, all bad, or divide people. "
+        "A run that learned from these prompts is judged on others: evaluate it on another panel."
     )
     with st.form("label-data", border=True), attempted():
         default = source.dataset_name

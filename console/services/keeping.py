@@ -66,6 +66,7 @@ def mark(
         prompt_of(conversation, turn, first).id,
         [answer_of(conversation, turn, first), answer_of(conversation, turn, second)],
         ranks=RANKS[choice],
+        shown=(),
         all_bad=choice == "both_bad",
         reason=reason,
     )

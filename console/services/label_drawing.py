@@ -6,7 +6,7 @@ Pairs are two answers, rankings up to MAX_RANKED. Answers that read the same are
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -63,24 +63,58 @@ class Drawing:
     only_differing: bool = False
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """items: what is judged. num_alike: left out since their answers read the same or were not kept. num_same_reward:
+    left out since only answers with different rewards were asked for."""
+
+    items: Sequence[Item]
+    num_alike: int
+    num_same_reward: int
+
+    @property
+    def left_out(self) -> str:
+        """In a sentence; empty where nothing is."""
+        reasons = [
+            f"{num:,} whose {why}"
+            for num, why in (
+                (self.num_alike, "answers read the same or were not kept"),
+                (self.num_same_reward, "rewards do not differ"),
+            )
+            if num
+        ]
+        num = len(self.items) + self.num_alike + self.num_same_reward
+        there = f"Of {num:,} there are {len(self.items):,} to judge"
+        return f"{there}; left out are {' and '.join(reasons)}." if reasons else ""
+
+
 @dataclass(frozen=True, eq=False)
 class ItemPool:
     """Prompts with all answers to each. What was drawn of them once is kept with them, since it never changes."""
 
     groups: tuple[tuple[Sample, tuple[Candidate, ...]], ...]
-    _drawn: dict[tuple[Drawing, str], Sequence[Item]] = field(default_factory=dict, repr=False)
+    _drawn: dict[tuple[Drawing, str], Drawn] = field(default_factory=dict, repr=False)
 
-    def items(self, drawing: Drawing, seed: str) -> Sequence[Item]:
+    def draw(self, drawing: Drawing, seed: str) -> Drawn:
+        """Of so many that `num` was reached nothing is left out."""
         if (drawing, seed) not in self._drawn:
             self._drawn[drawing, seed] = self._draw(drawing, seed)
         return self._drawn[drawing, seed]
 
-    def _draw(self, drawing: Drawing, seed: str) -> Sequence[Item]:
-        found = [item for prompt, candidates in self.groups for item in _items(prompt, candidates, drawing)]
+    def _draw(self, drawing: Drawing, seed: str) -> Drawn:
+        possible = [
+            Item(prompt, answers)
+            for prompt, candidates in self.groups
+            for answers in _to_judge(prompt, candidates, drawing)
+        ]
+        differing = [item for item in possible if len({each.text for each in item.candidates}) > 1]
+        found = list(differing)
         if drawing.only_differing:
             found = [item for item in found if len({each.reward for each in item.candidates}) > 1]
         random.Random(f"items {seed}").shuffle(found)
-        return tuple(found[: drawing.num])
+        if drawing.num is not None and len(found) >= drawing.num:
+            return Drawn(tuple(found[: drawing.num]), 0, 0)
+        return Drawn(tuple(found), len(possible) - len(differing), len(differing) - len(found))
 
     @property
     def num_bytes(self) -> int:
@@ -88,29 +122,22 @@ class ItemPool:
         return 2 * sum(2_000 + sum(1_000 + 2 * len(each.text) for each in candidates) for _, candidates in self.groups)
 
 
-def _items(prompt: Sample, candidates: Iterable[Candidate], drawing: Drawing) -> list[Item]:
+def _to_judge(prompt: Sample, candidates: Iterable[Candidate], drawing: Drawing) -> Iterator[tuple[Candidate, ...]]:
     """Pairs: the first answer of one with the first of each other, their second ones, and so on; of one maker alone,
-    two of its answers. A ranking: up to MAX_RANKED answers, one of each reward first."""
+    two of its answers. A ranking: up to MAX_RANKED answers, one of each reward first. Some may have nothing to tell
+    apart: fewer than two answers, or two that read the same."""
     draw = random.Random(f"drawn {prompt.id}")
-    if drawing.way == "ranking":
-        distinct = _distinct(candidates)
-        draw.shuffle(distinct)
-        chosen = _varied(distinct)[:MAX_RANKED]
-        return [Item(prompt, tuple(sorted(chosen)))] if len(chosen) > 1 else []
     makers: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         makers.setdefault(candidate.answer.source, []).append(candidate)
-    if len(makers) == 1:
+    if drawing.way == "ranking" or len(makers) < 2:
         distinct = _distinct(candidates)
         draw.shuffle(distinct)
-        chosen = _varied(distinct)[:2]
-        return [Item(prompt, tuple(sorted(chosen)))] if len(chosen) > 1 else []
-    return [
-        Item(prompt, tuple(sorted(pair)))
-        for one, other in combinations(makers.values(), 2)
-        for pair in zip(one, other, strict=False)
-        if pair[0].text != pair[1].text
-    ]
+        yield tuple(sorted(_varied(distinct)[: MAX_RANKED if drawing.way == "ranking" else 2]))
+        return
+    for one, other in combinations(makers.values(), 2):
+        for pair in zip(one, other, strict=False):
+            yield tuple(sorted(pair))
 
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from console.services.kept_reads import KeptReads, groups_bytes
-from console.services.label_drawing import Candidate, Drawing, Item, ItemPool
+from console.services.label_drawing import Candidate, Drawing, Drawn, Item, ItemPool
 from mmrl.errors import NotFoundError
 from mmrl.evaluation.comparison import side_by_side
 from mmrl.evaluation.records import Evaluation
@@ -53,8 +53,11 @@ class ItemSource:
         return hashlib.sha256(f"{self.key} {self.about}".encode()).hexdigest()[:6]
 
     def items(self, drawing: Drawing) -> Sequence[Item]:
-        """Drawn by the source alone, so that all who are asked judge the same."""
-        return self.pool.items(drawing, self.key)
+        return self.draw(drawing).items
+
+    def draw(self, drawing: Drawing) -> Drawn:
+        """By the source alone, so that all who are asked judge the same."""
+        return self.pool.draw(drawing, self.key)
 
 
 def panel_source(evaluations: Sequence[Evaluation]) -> ItemSource:

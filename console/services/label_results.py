@@ -57,7 +57,8 @@ class Standing:
 @dataclass(frozen=True)
 class PersonCounts:
     """What one person chose, over items. num_left: pairs of which they took the left answer, of num_sided in which they
-    took a side; far from a half, sides may have drawn them. seconds: median time to a choice; None where unknown."""
+    took a side that was drawn, so not in a chat; far from a half, sides may have drawn them. seconds: median time to a
+    choice; None where unknown."""
 
     user_id: str
     num_judged: int
@@ -138,7 +139,7 @@ def counts_of_people(marks: Iterable[Mark]) -> list[PersonCounts]:
 def _counts_of(user_id: str, marks: Sequence[Mark]) -> PersonCounts:
     all_bad = sum(mark.all_bad for mark in marks)
     ties = sum(not mark.all_bad and len(set(mark.ranks)) == 1 for mark in marks)
-    sided = [mark for mark in marks if mark.choice in ("a", "b")]
+    sided = [mark for mark in marks if mark.choice in ("a", "b") and mark.shown]
     seconds = [mark.seconds for mark in marks if mark.seconds is not None]
     return PersonCounts(
         user_id,

@@ -103,10 +103,12 @@ def _row(prompt: Sample, pair: Sequence[Candidate], votes: int, num_people: int)
 
 
 def _mark_row(mark: Mark, item: Item | None, person: str) -> dict[str, Any]:
-    """Answers are numbered as they stood from left to right; None where their files are gone."""
+    """Answers are numbered as they stood from left to right, else in their own order; None where their files are
+    gone."""
     texts: dict[Answer, Candidate] = {each.answer: each for each in item.candidates} if item is not None else {}
-    shown = [mark.answers[place] for place in mark.shown]
-    ranks = [mark.ranks[place] for place in mark.shown]
+    places = mark.shown or range(len(mark.answers))
+    shown = [mark.answers[place] for place in places]
+    ranks = [mark.ranks[place] for place in places]
     row: dict[str, Any] = {
         "person": person,
         "time": mark.created_at.isoformat(timespec="seconds"),
@@ -128,10 +130,11 @@ def _mark_row(mark: Mark, item: Item | None, person: str) -> dict[str, Any]:
 
 
 def _chosen_side(mark: Mark, ranks: Sequence[int]) -> str:
-    """Of a pair left or right; of more the numbers of the best ones."""
+    """Of a pair left or right, first or second where no sides were drawn; of more the numbers of the best ones."""
     if mark.all_bad:
         return "both bad" if len(ranks) == 2 else "all bad"
     best = [place for place, rank in enumerate(ranks, start=1) if rank == 1]
     if len(ranks) == 2:
-        return "tie" if len(best) == 2 else ("left" if best == [1] else "right")
+        sides = ("left", "right") if mark.shown else ("first", "second")
+        return "tie" if len(best) == 2 else sides[best[0] - 1]
     return " and ".join(map(str, best)) + " best"

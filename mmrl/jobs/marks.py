@@ -50,7 +50,8 @@ class Answer:
 class Mark:
     """source: what the items were drawn from, such as the hash of a panel or `run:JOB`. answers: in their own order.
 
-    shown: places in `answers`, as they stood from left to right. ranks: of each answer, from 1 without gaps. all_bad:
+    shown: places in `answers`, as they stood from left to right; empty where no sides were drawn, as in a chat, where
+    whoever judges sees whose answers they are. ranks: of each answer, from 1 without gaps. all_bad:
     none of them will do; all ranks are 1 then. seconds: from the item's appearance to the choice; None where that was
     not measured.
     """
@@ -115,8 +116,9 @@ class Marks:
         keeps_earlier: bool = False,
     ) -> str:
         """The person's mark of these answers, in the place of an earlier one of theirs; what they had begun of it is
-        dropped. Gives its id. shown: as they stand in `answers` unless it is told. keeps_earlier: an earlier one stays
-        as it is, and its id is given; for screens whose keys may be pressed again before they show the next item.
+        dropped. Gives its id. shown: as they stand in `answers` unless it is told; empty where no sides were drawn.
+        keeps_earlier: an earlier one stays as it is, and its id is given; for screens whose keys may be pressed again
+        before they show the next item.
 
         Raises DataError for fewer than two answers, one that is there twice, and ranks or places that are none of them;
         ForbiddenError where an earlier one may not be replaced any more, see `tell`.
@@ -256,7 +258,7 @@ class Marks:
 def _check_mark(answers: Sequence[Answer], ranks: Sequence[int], shown: Sequence[int], all_bad: bool) -> None:
     if len(answers) < 2 or len(set(answers)) < len(answers):
         raise DataError(f"a mark needs two or more different answers (got {', '.join(map(str, answers)) or 'none'})")
-    if sorted(shown) != list(range(len(answers))):
+    if shown and sorted(shown) != list(range(len(answers))):
         raise DataError(f"shown must name each of {len(answers)} answers once, by place (got {list(shown)})")
     if not all_bad and (len(ranks) != len(answers) or min(ranks) < 1):
         raise DataError(f"ranks must be one for each of {len(answers)} answers, 1 being the best (got {list(ranks)})")

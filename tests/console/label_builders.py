@@ -57,7 +57,7 @@ def mark_of(
     at: datetime | None = None,
     reason: str | None = None,
     tags: tuple[str, ...] = (),
-    shown: tuple[int, ...] = (),
+    shown: tuple[int, ...] | None = None,
 ) -> Mark:
     """choice: of a pair; else the ranks."""
     return Mark(
@@ -66,7 +66,7 @@ def mark_of(
         item=of.key,
         prompt_id=of.prompt.id,
         answers=of.answers,
-        shown=shown or tuple(range(len(of.answers))),
+        shown=tuple(range(len(of.answers))) if shown is None else shown,
         ranks=RANKS[choice] if isinstance(choice, str) else tuple(choice),
         all_bad=choice == "both_bad",
         reason=reason,

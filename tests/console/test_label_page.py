@@ -115,6 +115,16 @@ def test_pairs_are_judged_blind_to_the_end_and_become_a_data_set(fresh_home: Hom
     assert "marks: 2 pairs" not in _texts(test), "what was made of other answers is not offered to learn from these"
 
 
+def test_why_fewer_are_judged_than_were_asked_is_told(fresh_home: Homes, run_page: RunPage) -> None:
+    home = fresh_home("empty")
+    _two_checkpoints(home.path / "runs" / "a-run", 3)
+    test = run_page("label", home, only="differ")
+    assert "Of 3 there are 0 to judge; left out are 3 whose rewards do not differ. Choose others" in _texts(test)
+    test.query_params["only"] = "any"
+    test.run()
+    assert "left out" not in _texts(test)
+
+
 def test_who_judges_blind_is_told_nothing_of_what_others_chose(
     fresh_home: Homes, run_page: RunPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,17 +93,18 @@ def test_answers_of_one_maker_are_not_compared_with_each_other() -> None:
 
 
 def test_what_each_person_chose_is_counted_and_how_often_it_stood_left() -> None:
-    """Of mia's four pairs: left, right, a tie, none good. Of max's ranking of three no side."""
-    pairs = [pair(f"p{n}") for n in range(4)]
+    """Of mia's five pairs: left, right, a tie, none good, and one of a chat. Of max's ranking of three no side."""
+    pairs = [pair(f"p{n}") for n in range(5)]
     marks = [
         mark_of(pairs[0], "a", shown=(0, 1)),
         mark_of(pairs[1], "a", shown=(1, 0)),
         mark_of(pairs[2], "tie"),
         mark_of(pairs[3], "both_bad"),
+        mark_of(pairs[4], "a", shown=()),
         mark_of(item("q", "x", "y", "z"), (1, 2, 2), "max"),
     ]
     mia, max_ = counts_of_people(marks)
-    assert mia == PersonCounts("mia", 4, 2, 1, 1, num_left=1, num_sided=2, seconds=None)
+    assert mia == PersonCounts("mia", 5, 3, 1, 1, num_left=1, num_sided=2, seconds=None)
     assert max_ == PersonCounts("max", 1, 1, 0, 0, num_left=0, num_sided=0, seconds=None)
 
 

@@ -48,6 +48,15 @@ def test_only_pairs_that_rewards_tell_apart(source: ItemSource) -> None:
     assert all({each.reward for each in item.candidates} == {0.0, 1.0} for item in found)
 
 
+def test_why_some_are_left_out_is_told_unless_as_many_as_were_asked_for_are_there(source: ItemSource) -> None:
+    """Forty pairs: ten of answers alike, twenty more of the same reward."""
+    told = "Of 40 there are 10 to judge; left out are 10 whose answers read the same or were not kept and 20 whose "
+    assert source.draw(Drawing(num=20, only_differing=True)).left_out == f"{told}rewards do not differ."
+    assert source.draw(Drawing(num=10, only_differing=True)).left_out == ""
+    assert source.draw(Drawing(num=None)).left_out.startswith("Of 40 there are 30 to judge; left out are 10 whose")
+    assert source.draw(Drawing(way="ranking", num=None)).left_out == ""
+
+
 def test_a_ranking_has_each_answer_that_reads_differently_once(source: ItemSource) -> None:
     found = source.items(Drawing(way="ranking", num=None))
     assert Counter(len(item.candidates) for item in found) == {3: NUM // 2, 4: NUM // 2}

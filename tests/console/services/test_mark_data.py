@@ -107,6 +107,8 @@ def test_rows_tell_who_chose_what_of_what_was_shown_where_and_why() -> None:
     )
     assert first["sources"] == ["step-1#0", "step-0#0"]
     assert [second["choice"], third["choice"]] == ["right", "both bad"]
+    (named,) = mark_rows([of], [mark_of(of, "b", shown=())], {}, pseudonyms=True)
+    assert (named["choice"], named["answers"]) == ("second", ["one of p", "other of p"]), "of a chat, on no drawn sides"
     told = mark_rows([of], marks, {"u1": "Mia", "u2": "Max"}, pseudonyms=True)
     assert [row["person"] for row in told] == ["person 1", "person 2", "person 1"]
 
