@@ -29,7 +29,9 @@ def status(head: RunHead) -> None:
     _progress(head)
     if head.why:
         with st.container(border=True, key="run-why", gap="xsmall"):
-            label = {"queued": "Why it waits", "lost": "What happened"}.get(head.state, "Why it ended")
+            label = {"queued": "Why it waits", "starting": "Why it waits", "lost": "What happened"}.get(
+                head.state, "Why it ended"
+            )
             kind = job.error_class if job.error_message else None
             st.caption(literal(f"{label} ({kind.replace('_', ' ')})" if kind else label))
             st.text(head.why)

@@ -88,6 +88,7 @@ def _held_memory(who: str, payload: Mapping[str, Any]) -> str:
 _TOLD: dict[str, Callable[[str, Mapping[str, Any]], str]] = {
     "submit": lambda who, _: f"{who} submitted the run.",
     "claim": lambda who, _: f"{who} took it and starts it.",
+    "fetching": lambda _, payload: f"Before it starts it {_message(payload)}.",
     "started": lambda *_: "The run started.",
     "finished": lambda *_: "The run has done all its steps.",
     "failed": lambda _, payload: "The run failed" + (f": {payload['message']}" if payload.get("message") else "."),

@@ -151,7 +151,10 @@ def why(jobs: JobReads, job: Job) -> str | None:
         if job.state is JobState.LOST:
             return "Its worker has not been heard of; another one adopts the run, or starts it again."
         return job.error_message or "It failed without a word; its log may say more."
-    return jobs.why_pending(job).message if job.state is JobState.QUEUED else None
+    if job.state not in (JobState.QUEUED, JobState.STARTING):
+        return None
+    reason = jobs.why_pending(job)
+    return reason.message if job.state is JobState.QUEUED or reason.code == "fetching" else None
 
 
 def _listed(text: str | None) -> tuple[str, ...]:

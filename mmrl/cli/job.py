@@ -198,10 +198,11 @@ def list_jobs(
             text=search,
             limit=limit,
         )
+        fetching = jobs.fetches(found)
     if json:
         print_json([job_row(job) for job in found])
     else:
-        print_jobs(found, is_filtered=bool(states or kind or pool or tag or search))
+        print_jobs(found, fetching=fetching, is_filtered=bool(states or kind or pool or tag or search))
 
 
 @app.command()

@@ -121,7 +121,8 @@ def _last_words(job: Job) -> str:
 class Follower:
     """Prints the logs of a job as they grow, over all attempts. out: where; tail: begin with so many last lines.
 
-    tell: is given the job each time that it has come to stand where nothing is written: queued, paused or lost.
+    tell: is given the job each time that it has come to stand where nothing is written: queued, paused or lost, or
+    starting with its inputs on their way.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class Follower:
         self._tail = tail
         self._tell = tell
         self._told: JobState | None = None
+        self._told_fetches: set[int] = set()
         self._outage: RunFailedError | None = None
         self._logs: RunLogs | None = None
         self._since = 1
@@ -155,12 +157,19 @@ class Follower:
             sweep(self._jobs.database)
             job = self._jobs.get(self._job_id)
             self._print_new(job)
-            if self._tell is not None and job.state is not self._told and not (job.is_held or job.is_terminal):
+            if self._tell is not None and self._is_news(job):
                 self._tell(job)
             self._told = job.state
             if job.is_terminal or is_over:
                 return job
             time.sleep(self._poll_s)
+
+    def _is_news(self, job: Job) -> bool:
+        if job.state is JobState.STARTING:
+            is_new = job.attempt not in self._told_fetches and bool(self._jobs.fetches([job]))
+            self._told_fetches |= {job.attempt} if is_new else set()
+            return is_new
+        return job.state is not self._told and not (job.is_held or job.is_terminal)
 
     def _print_new(self, job: Job) -> None:
         """Of attempts that others have taken the place of, once more what they wrote last, and never again."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from mmrl.cli.output import note, print_table
 from mmrl.config.secrets import redact
 from mmrl.jobs.jobs import Jobs
-from mmrl.jobs.records import Job, JobEvent
+from mmrl.jobs.records import Job, JobEvent, PendingReason
 
 
 def job_row(job: Job) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def job_row(job: Job) -> dict[str, Any]:
 
 def job_detail(jobs: Jobs, job: Job) -> dict[str, Any]:
     """A job with all that is known of it; secrets of its config left out."""
-    reason = jobs.why_pending(job)
+    reason = _pending(jobs, job)
     return {
         **job_row(job),
         "note": job.note,
@@ -57,7 +57,7 @@ def job_detail(jobs: Jobs, job: Job) -> dict[str, Any]:
         "data_hashes": dict(job.data_hashes),
         "available_at": time_text(job.available_at),
         "pending": None
-        if job.is_terminal or job.is_held
+        if reason is None
         else {"code": reason.code, "message": reason.message} | {"position": reason.position},
         "attempts": [
             {
@@ -92,13 +92,15 @@ def event_row(event: JobEvent) -> dict[str, Any]:
     }
 
 
-def print_jobs(jobs: Sequence[Job], *, is_filtered: bool = False) -> None:
+def print_jobs(jobs: Sequence[Job], *, fetching: Collection[str] = (), is_filtered: bool = False) -> None:
+    """fetching: ids of those that wait for their inputs."""
     if not jobs:
         note("no job is like that" if is_filtered else "no jobs; `mmrl job submit CONFIG` makes one")
         return
     rows = [
-        (job.short_id, job.name, job.kind, state_text(job), job.attempt, steps_text(job), job.pool, ago(job.created_at))
+        (job.short_id, job.name, job.kind, state, job.attempt, steps_text(job), job.pool, ago(job.created_at))
         for job in jobs
+        for state in [state_text(job) + (" (fetching)" if job.id in fetching else "")]
     ]
     print_table(rows, ["id", "name", "kind", "state", "attempt", "step", "pool", "created"])
 
@@ -121,8 +123,9 @@ def print_job(jobs: Jobs, job: Job) -> None:
         ("code", job.code_version),
         *((f"data {name}", version) for name, version in sorted(job.data_hashes.items())),
     ]
-    if not job.is_terminal and not job.is_held:
-        rows.insert(4, ("waits", jobs.why_pending(job).message))
+    reason = _pending(jobs, job)
+    if reason is not None:
+        rows.insert(4, ("waits", reason.message))
     if job.is_held:
         rows.insert(4, ("worker", _holder(job)))
     if job.error_message:
@@ -159,6 +162,12 @@ def print_lineage(jobs: Jobs, chain: Sequence[Job]) -> None:
     children = jobs.children(chain[-1].id)
     if children:
         note(f"children: {', '.join(child.short_id for child in children)}")
+
+
+def _pending(jobs: Jobs, job: Job) -> PendingReason | None:
+    """What the job waits for, which may be its inputs though a worker has it; None where it waits for nothing."""
+    reason = None if job.is_terminal else jobs.why_pending(job)
+    return None if reason is not None and job.is_held and reason.code != "fetching" else reason
 
 
 def _holder(job: Job) -> str:

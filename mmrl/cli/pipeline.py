@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,13 +108,21 @@ class _StepFollower:
             if job.attempt > 0 and job.id in self._live:
                 follower = self._followers.get(job.id)
                 if follower is None:
-                    follower = Follower(self._jobs, job.id, out=_Prefixed(step), poll_s=0.0)  # type: ignore[arg-type]
+                    out: Any = _Prefixed(step)
+                    follower = Follower(self._jobs, job.id, out=out, poll_s=0.0, tell=self._tell_fetch(step))
                     self._followers[job.id] = follower
                 follower.run(until=lambda: True)
             if self._seen.get(step) != job.state:
                 self._seen[step] = str(job.state)
                 why = f": {job.error_message}" if job.error_message else ""
                 note(f"[{step}] {job.state} ({job.short_id}){why}")
+
+    def _tell_fetch(self, step: str) -> Callable[[Job], None]:
+        def tell(job: Job) -> None:
+            if job.state == "starting":
+                note(f"[{step}] {self._jobs.why_pending(job).message}")
+
+        return tell
 
 
 class _Prefixed:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from mmrl.jobs import tables
 from mmrl.jobs.begun import may_have_begun
 from mmrl.jobs.database import Database
+from mmrl.jobs.fetching import Fetch, read_fetches
 from mmrl.jobs.finding import find_job
 from mmrl.jobs.index_reads import read_checkpoints, read_shards
 from mmrl.jobs.lineage import ancestors_of, children_of
@@ -17,6 +18,7 @@ from mmrl.jobs.pending import pending_reason
 from mmrl.jobs.records import Attempt, CheckpointRow, GpuUse, Job, JobEvent, MetricPoint, PendingReason, ShardRow
 from mmrl.jobs.rows import ATTEMPT_COLUMNS, JOB_COLUMNS, read_jobs, some_time, to_attempt, to_event, to_time
 from mmrl.jobs.searching import JobChoices, JobFilter, choices, count_jobs, search_jobs
+from mmrl.jobs.states import JobState
 
 
 class JobReads:
@@ -35,6 +37,12 @@ class JobReads:
             ref = job if isinstance(job, str) else job.id
             current = self._read(connection, find_job(connection, ref))
             return pending_reason(connection, self.database, current)
+
+    def fetches(self, found: Iterable[Job]) -> dict[str, Fetch]:
+        """job id -> what it fetches before it can start, of those that do so now."""
+        starting = [job.id for job in found if job.state is JobState.STARTING]
+        with self.database.reading() as connection:
+            return read_fetches(connection, starting)
 
     def events(self, job_id: str, after: int = 0) -> list[JobEvent]:
         """Its history, oldest first. after: only events with a greater id."""

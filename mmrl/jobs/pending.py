@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from mmrl.jobs import tables
 from mmrl.jobs.claim_statements import ready
 from mmrl.jobs.database import Database
+from mmrl.jobs.fetching import read_fetches
 from mmrl.jobs.pools import worker_records
 from mmrl.jobs.records import Job, PendingReason, WorkerRecord
 from mmrl.jobs.states import HELD, JobState
@@ -21,6 +22,10 @@ _NOT_QUEUED = {
 
 def pending_reason(connection: sa.Connection, database: Database, job: Job) -> PendingReason:
     """The first thing that keeps the job from starting, in the order in which a claim would look."""
+    fetch = read_fetches(connection, [job.id]).get(job.id) if job.state is JobState.STARTING else None
+    if fetch is not None:
+        waited_s = max(0.0, database.now(connection) - fetch.since.timestamp())
+        return PendingReason("fetching", f"{fetch.message}, since {fetch.since:%H:%M:%S} UTC ({waited_s:.0f} s)")
     if job.state is not JobState.QUEUED:
         return PendingReason(
             "not_queued",

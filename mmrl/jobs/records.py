@@ -233,7 +233,8 @@ class QueueFigure:
 class PendingReason:
     """Why a job does not run yet. position: 1 is next in its pool, None if it is not in the queue.
 
-    code: not_queued, dependency, not_before, no_worker, too_large, pool_full, busy, next.
+    code: not_queued, dependency, not_before, no_worker, too_large, pool_full, busy, next; fetching, where a worker has
+    it and its inputs are still on their way.
     """
 
     code: str

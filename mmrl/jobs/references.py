@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mmrl.config.secrets import redact
 from mmrl.errors import ConfigError, NotFoundError
 from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.records import Job
@@ -63,6 +64,27 @@ def unready_references(config: Mapping[str, Any], jobs: JobReads) -> list[str]:
 
     _replaced(config, look)
     return reasons
+
+
+def stored_references(config: Mapping[str, Any], jobs: JobReads) -> list[str]:
+    """What its references name that lies in stores, in words, with the address and without what is secret in it.
+
+    Nothing is fetched. Raises as `resolve_references`, but for the store.
+    """
+    found: list[str] = []
+
+    def look(text: str) -> str:
+        match = _match(text)
+        job = newest_success(jobs, match["job"])
+        if is_address(job.run_dir):
+            which = match["step"] or "last"
+            what = f"checkpoint {which}" if which.isdecimal() else f"the {which} checkpoint"
+            what = what if match["run_dir"] is None else "the whole run"
+            found.append(f"{what} of job {job.short_id} ({job.name}) from {redact(job.run_dir)}")
+        return text
+
+    _replaced(config, look)
+    return list(dict.fromkeys(found))
 
 
 def newest_success(jobs: JobReads, job_id: str) -> Job:

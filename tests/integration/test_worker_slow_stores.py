@@ -65,7 +65,10 @@ def test_a_store_that_hangs_before_a_start_costs_no_lease_and_delays_no_other_jo
     worker = site.worker("--cpus", "3", MMRL_HOME=str(tmp_path / "second"))
     with hanging(stores[0] / MANIFEST), hanging(stores[1] / MANIFEST):
         waiting, given_up = taker_of(site, jobs[0], "waiting"), taker_of(site, jobs[1], "given up")
-        site.wait(given_up, JobState.STARTING)
+        site.until(lambda: len(site.jobs.fetches(map(site.jobs.get, (waiting.id, given_up.id)))) == 2)
+        reason = site.jobs.why_pending(waiting)
+        what = f"fetches checkpoint 2 of job {jobs[0].short_id} (probe) from file://{stores[0]}, since "
+        assert (reason.code, reason.message.startswith(what)) == ("fetching", True), reason.message
         other = site.submit_held(at=2, steps=3, name="other")
         site.wait_for_step(other, 1)
         longer_than_a_lease(site)
@@ -80,8 +83,9 @@ def test_a_store_that_hangs_before_a_start_costs_no_lease_and_delays_no_other_jo
     told = site.wait(waiting, JobState.FAILED).error_message
     assert told is not None
     assert told.endswith("checkpoints/step-000002/model"), told
-    first = [(event.cause, (event.payload or {}).get("error_class")) for event in site.jobs.events(waiting.id)][:4]
-    assert first == [("submit", None), ("claim", None), ("retry", "storage"), ("claim", None)], "what hung was refused"
+    first = [(event.cause, (event.payload or {}).get("error_class")) for event in site.jobs.events(waiting.id)][:5]
+    again = [("retry", "storage"), ("claim", None)]
+    assert first == [("submit", None), ("claim", None), ("fetching", None), *again], "what hung was refused"
     assert worker.poll() is None
 
 

@@ -16,7 +16,7 @@ from mmrl.jobs.database import Database
 from mmrl.jobs.jobs import Jobs
 from mmrl.jobs.pipelines import start_pipeline
 from mmrl.jobs.records import Job, NewJob
-from mmrl.jobs.references import resolve_references, unready_references
+from mmrl.jobs.references import resolve_references, stored_references, unready_references
 from mmrl.jobs.states import JobState
 
 PIPELINE = """\
@@ -167,3 +167,22 @@ def test_references_that_are_not_paths_yet_are_told_and_nothing_is_fetched(jobs:
     assert unready_references(config, jobs) == [fetched], "resolving tells of it"
     with pytest.raises(ConfigError, match="names no result of a job"):
         unready_references({"model": "job:x"}, jobs)
+
+
+def test_what_is_to_be_fetched_is_told_once_each_with_where_from_and_no_secret(jobs: Jobs) -> None:
+    local, stored = (jobs.submit(NewJob({}, name=name, kind="sft")) for name in ("here", "there"))
+    for job in (local, stored):
+        ended(jobs, job, JobState.SUCCEEDED)
+    with jobs.database.transaction() as connection:
+        moved = tables.jobs.update().where(tables.jobs.c.id == stored.id)
+        connection.execute(moved.values(run_dir="s3://key:hunter2@team/runs/there"))
+    words = ["model", "model@best", "model@40", "run_dir", "model@last"]
+    config = {"model": f"job:{local.id}/model", "all": [f"job:{stored.id}/{word}" for word in words]}
+    told = stored_references(config, jobs)
+    assert [text.partition(" of job ")[0] for text in told] == [
+        "the last checkpoint", "the best checkpoint", "checkpoint 40", "the whole run"
+    ]  # fmt: skip
+    assert f" of job {stored.short_id} (there) from s3://" in told[0]
+    assert "team/runs/there" in told[0]
+    assert "hunter2" not in "".join(told)
+    assert stored_references({"model": f"job:{local.id}/model"}, jobs) == []

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mmrl.errors import MmrlError, RunFailedError
 from mmrl.jobs.errors import DatabaseUnavailableError, LeaseLostError
+from mmrl.jobs.fetching import FETCHING
 from mmrl.jobs.job_reads import JobReads
 from mmrl.jobs.leases import Leases
 from mmrl.jobs.records import Lease
-from mmrl.jobs.references import has_references, resolve_references
+from mmrl.jobs.references import has_references, resolve_references, stored_references
 from mmrl.jobs.retry import Failure
 from mmrl.jobs.worker.aside import Aside
 from mmrl.jobs.worker.gpus import GpuProbe
@@ -48,6 +49,7 @@ class Start:
         self._say = say
         self._wake = wake
         self._inputs: Aside[dict[str, Any]] | None = None
+        self._has_told = False
 
     def __call__(self, lease: Lease) -> Started | None:
         """None while its inputs are not here. What stands in its way is how the attempt ended, before it began.
@@ -91,6 +93,7 @@ class Start:
             return config
         if self._inputs is None:
             reads = JobReads(self._leases.database)
+            self._tell_what_comes(lease, stored_references(config, reads))
             self._inputs = Aside(lambda: resolve_references(config, reads), name="mmrl-inputs", wake=self._wake)
         if not self._inputs.is_done:
             return None
@@ -100,6 +103,15 @@ class Start:
         except DatabaseUnavailableError:
             self._inputs = None
             raise
+
+    def _tell_what_comes(self, lease: Lease, stored: Sequence[str]) -> None:
+        """Once for an attempt, in the job's history: until its inputs are here nothing else is to be seen of it."""
+        if not stored or self._has_told:
+            return
+        message = f"fetches {', '.join(stored)}"
+        self._leases.event(lease, FETCHING, {"message": message})
+        self._has_told = True
+        self._say(f"{lease.job.name}: {message}")
 
 
 def start_job(

@@ -16,6 +16,9 @@ from console.services.run_detail import config_view, hardware, history, lineage,
 from console.services.sample_glance import glance
 from mmrl.errors import ConfigError, DataError, NotFoundError
 from mmrl.jobs.errors import ForbiddenError
+from mmrl.jobs.fetching import FETCHING
+from mmrl.jobs.leases import Leases
+from mmrl.jobs.records import Lease
 from mmrl.runs.pins import is_pinned
 
 Homes = Callable[[str], Home]
@@ -54,6 +57,20 @@ def test_no_cause_that_the_job_system_writes_lacks_a_sentence(shared_home: Homes
     with desk_in(shared_home("broken")) as desk:
         event = desk.jobs.events(desk.home.jobs["failed"])[-1]
         assert event_line(event, people={}).text
+
+
+def test_a_run_that_starts_tells_what_it_still_fetches(fresh_home: Homes) -> None:
+    with desk_in(fresh_home("small")) as desk:
+        job = desk.job("starting")
+        assert run_head(desk.jobs, job.id, desk.viewer).why is None
+        assert job.worker_id is not None
+        lease = Lease(job.id, job.worker_id, job.lease_epoch, job.attempt, "", (), job)
+        told = {"message": "fetches the whole run of job x (sft) from s3://team/x"}
+        Leases(desk.jobs.database, job.worker_id).event(lease, FETCHING, told)
+        why = run_head(desk.jobs, job.id, desk.viewer).why or ""
+        assert why.startswith("fetches the whole run of job x (sft) from s3://team/x, since ")
+        line = history(desk.jobs, job)[0]
+        assert line.text == "Before it starts it fetches the whole run of job x (sft) from s3://team/x."
 
 
 def test_a_config_shows_what_was_set_and_what_a_child_changed(fresh_home: Homes) -> None:

@@ -12,9 +12,11 @@ from job_rows import claim, join
 from mmrl.cli.output import text_width
 from mmrl.jobs import tables
 from mmrl.jobs.database import Database
+from mmrl.jobs.fetching import FETCHING
 from mmrl.jobs.index import IndexBatch
 from mmrl.jobs.leases import Leases
 from mmrl.jobs.records import CheckpointRow, Lease
+from mmrl.jobs.states import JobState
 
 
 def test_a_submitted_job_is_listed_with_the_names_that_scripts_read(config: Path, mmrl: Run) -> None:
@@ -102,6 +104,40 @@ def index_checkpoint(database: Database, lease: Lease, step: int) -> None:
         lease,
         IndexBatch(checkpoints=[CheckpointRow(step, f"/x/step-{step}")], history=[event], history_from=step // 2 - 1),
     )
+
+
+def test_a_starting_job_tells_what_it_fetches_until_it_has_a_process(
+    config: Path, mmrl: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submitted(mmrl, config)
+    with Database.open() as database:
+        leases = join(database)
+        lease = claim(leases)
+        assert json.loads(mmrl("job", "show", "probe", "--json")[1])["pending"] is None
+        leases.event(lease, FETCHING, {"message": "fetches the whole run of job x (sft) from s3://team/x"})
+        assert "starting (fetching)" in mmrl("job", "list")[1]
+        shown = " ".join(mmrl("job", "show", "probe")[1].split())
+        assert " waits fetches the whole run of job x (sft) from s3://team/x, since " in shown
+        pending = json.loads(mmrl("job", "show", "probe", "--json")[1])["pending"]
+        assert (pending["code"], pending["position"]) == ("fetching", None)
+
+        rounds = iter(range(9))
+
+        def go_on(_: float) -> None:
+            if next(rounds) == 1:
+                leases.move(lease, JobState.STOPPING, cause="cancel")
+                leases.move(lease, JobState.CANCELLED, cause="cancel")
+
+        with monkeypatch.context() as patch:
+            patch.setattr("time.sleep", go_on)
+            code, _, err = mmrl("job", "logs", "-f", job["id"])
+        assert code == 7
+        assert err.count("probe: starting; fetches the whole run of job x (sft) from s3://team/x, since ") == 1
+        submitted(mmrl, config)
+        second = claim(leases)
+        leases.event(second, FETCHING, {"message": "fetches the whole run"})
+        leases.launched(second, log_uri="/x/logs")
+        assert "fetch" not in mmrl("job", "list")[1]
 
 
 def test_an_empty_answer_says_what_is_missing(config: Path, mmrl: Run) -> None:
