@@ -6,7 +6,6 @@ None that fits is left out; some may be named that do not, so what is found is a
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from console.services.group_filter import GroupFilter
 from mmrl.data.serialise import messages_from_json
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
-_TEXTS = ("response", "messages", "answer")
+TEXTS = ("response", "messages", "answer")
 _OF_ONLY = {
     "truncated": ("finish_reason",),
     "no-spread": ("reward_total",),
@@ -31,7 +30,7 @@ def columns_for(wanted: GroupFilter) -> list[str]:
     """What `candidates` needs of a table."""
     asked: tuple[str, ...] = ("step", "group_id", *_OF_ONLY.get(wanted.only or "", ()))
     if wanted.find:
-        asked += _TEXTS
+        asked += TEXTS
     if _has_range(wanted):
         asked += ("reward_total" if wanted.part == "total" else "reward_parts",)
     return list(dict.fromkeys(asked))
@@ -111,16 +110,29 @@ def _field(table: pa.Table, name: str) -> Any:
 
 
 def _has_text(table: pa.Table, find: str) -> Numbers:
+    """In the response, the prompt or the reference. Equal ones, as those of a group, are looked at once."""
     wanted = find.casefold()
-    found = _contains(table["response"], wanted)
-    for name in ("messages", "answer"):
-        found |= _of_each(table[name], name, wanted)
+    found = np.zeros(table.num_rows, dtype=bool)
+    for name in TEXTS:
+        found |= np.concatenate([_of_chunk(chunk, name, wanted) for chunk in table[name].chunks])
     return found
 
 
-def _contains(column: pa.ChunkedArray, wanted: str) -> Numbers:
+def _of_chunk(chunk: Any, name: str, wanted: str) -> Numbers:
+    if not pa.types.is_dictionary(chunk.type) and name == "response":
+        return _contains(chunk.fill_null(""), wanted)
+    encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
+    if name == "messages":
+        texts = encoded.dictionary.to_pylist()
+        known = np.array([wanted in _prompt_text(text).casefold() for text in texts], dtype=bool)
+    else:
+        known = _contains(encoded.dictionary, wanted)
+    places = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    return np.append(known, False)[places]
+
+
+def _contains(texts: Any, wanted: str) -> Numbers:
     """Whatever its case, as `str.casefold` has it: letters of ASCII at once, other texts one by one."""
-    texts = column.fill_null("")
     is_plain = np.asarray(pc.string_is_ascii(texts))
     found = np.zeros(len(texts), dtype=bool)
     if wanted.isascii():
@@ -130,20 +142,6 @@ def _contains(column: pa.ChunkedArray, wanted: str) -> Numbers:
     return found
 
 
-def _of_each(column: pa.ChunkedArray, name: str, wanted: str) -> Numbers:
-    """Of each row, whether its prompt or reference has the text; equal ones, as in a group, are looked at once."""
-    encoded = column.combine_chunks().dictionary_encode() if not pa.types.is_dictionary(column.type) else column
-    encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
-    known = [wanted in text.casefold() for text in map(_plain(name), encoded.dictionary.to_pylist())]
-    places = encoded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
-    return np.asarray([*known, False])[places]
-
-
-def _plain(name: str) -> Any:
-    return _prompt_text if name == "messages" else lambda text: text or ""
-
-
-def _prompt_text(messages: str | None) -> str:
+def _prompt_text(messages: str) -> str:
     """With a line between turns, over which no search goes."""
-    turns: Sequence[Any] = () if messages is None else messages_from_json(json.loads(messages))
-    return "\n".join(turn.text for turn in turns)
+    return "\n".join(turn.text for turn in messages_from_json(json.loads(messages)))

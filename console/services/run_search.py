@@ -9,15 +9,12 @@ large the run is, and what was looked through is told in place of a count that w
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-
+from console.services.column_pieces import pieces, steps_at_once
 from console.services.group_candidates import candidates, columns_for
 from console.services.group_filter import GroupFilter
 from console.services.prompt_history import readable, sources
@@ -28,7 +25,6 @@ from mmrl.runs.records import GroupRecord
 ON_A_PAGE = 12
 MOST_S = 0.35
 """Of processor time; a block that is begun is looked through."""
-_BLOCK_ROWS = 16_384
 _MOST_DIGITS = 18
 
 
@@ -75,7 +71,7 @@ def search_run(
     begun, groups = time.thread_time(), []
     left = sorted((step for step in files if after is None or step <= after.step), reverse=True)
     newest, oldest = (left[0] if left else None), None
-    for path, steps in _blocks(left, files, shards):
+    for path, steps in _blocks(left, files, shards, columns_for(wanted)):
         for place in _places(path, steps, wanted, after):
             with readable(files[place.step]):
                 group = read_group(files[place.step], place.group_id)
@@ -97,56 +93,29 @@ def _is_number(text: str) -> bool:
 
 
 def _blocks(
-    steps: Sequence[int], files: Mapping[int, Path], shards: Sequence[ShardRow]
+    steps: Sequence[int], files: Mapping[int, Path], shards: Sequence[ShardRow], columns: Sequence[str]
 ) -> Iterator[tuple[Path, list[int]]]:
     """A file and steps of it that follow each other, the newest first; a file of many steps comes several times."""
     source = {step: path for path, own in sources({step: files[step] for step in steps}, shards) for step in own}
     for path, run in groupby(steps, key=source.__getitem__):
         own = list(run)
-        size = _steps_at_once(path, files) if path != files[own[0]] else 1
+        with readable(path):
+            size = steps_at_once(path, files, columns) if path != files[own[0]] else 1
         for start in range(0, len(own), size):
             yield path, own[start : start + size]
-
-
-def _steps_at_once(path: Path, kept: Collection[int]) -> int:
-    """Of a joint file, so many that they have about _BLOCK_ROWS rows. kept: the steps that the run has samples of,
-    which need not follow each other."""
-    with readable(path), pq.ParquetFile(path) as file:
-        place = file.schema.names.index("step")
-        found = [file.metadata.row_group(number).column(place).statistics for number in range(file.num_row_groups)]
-        if any(each is None or not each.has_min_max for each in found):
-            return 1
-        low, high = min(each.min for each in found), max(each.max for each in found)
-        num_steps = sum(low <= step <= high for step in kept)
-        return max(1, _BLOCK_ROWS * num_steps // max(1, file.metadata.num_rows))
 
 
 def _places(path: Path, steps: Sequence[int], wanted: GroupFilter, after: Place | None) -> list[Place]:
     """Groups of these steps that may fit, in the order of a search."""
     with readable(path):
-        table = _rows(path, steps, columns_for(wanted))
-        found = [Place(step, group_id) for step, group_id in candidates(table, wanted)]
+        found = [
+            Place(step, group_id)
+            for table in pieces(path, steps, columns_for(wanted))
+            for step, group_id in candidates(table, wanted)
+        ]
     found = [place for place in found if place.step in steps and (after is None or _is_after(place, after))]
     return sorted(found, key=lambda place: (-place.step, place.group_id))
 
 
 def _is_after(place: Place, other: Place) -> bool:
     return (-place.step, place.group_id) > (-other.step, other.group_id)
-
-
-def _rows(path: Path, steps: Sequence[int], columns: Sequence[str]) -> pa.Table:
-    """The rows of these steps; of row groups without them nothing is read."""
-    low, high = min(steps), max(steps)
-    with pq.ParquetFile(path, read_dictionary=[name for name in ("messages", "answer") if name in columns]) as file:
-        there = [name for name in columns if name in file.schema_arrow.names]
-        numbers = [number for number in range(file.num_row_groups) if _may_hold(file, number, low, high)]
-        table = file.read_row_groups(numbers, columns=there, use_threads=False)
-    step = table["step"]
-    return table.filter(pc.and_(pc.greater_equal(step, low), pc.less_equal(step, high)))
-
-
-def _may_hold(file: pq.ParquetFile, number: int, low: int, high: int) -> bool:
-    """By the statistics of the column `step`."""
-    place = file.schema.names.index("step")
-    found = file.metadata.row_group(number).column(place).statistics
-    return found is None or not found.has_min_max or (found.min <= high and found.max >= low)

@@ -21,6 +21,8 @@ LEFT_AT_END = 8
 SMALL_ROWS = 4096
 """A shard with so many rows is large enough by itself."""
 _ROW_GROUP = 2048
+_AT_ONCE = 8
+"""Rows after which a page may end: readers decompress it whole, and by default it has 1,024 texts however long."""
 
 
 def due(shards: Sequence[ShardRow], *, at_end: bool) -> list[ShardRow]:
@@ -45,7 +47,7 @@ def compact(attempt_dir: Path, shards: Sequence[ShardRow]) -> ShardRow:
         tables.append(file.read(columns=[name for name in columns if name in file.schema_arrow.names]))
     table = pa.concat_tables(tables, promote_options="default")
     sink = io.BytesIO()
-    pq.write_table(table, sink, row_group_size=_ROW_GROUP, compression="zstd")
+    pq.write_table(table, sink, row_group_size=_ROW_GROUP, compression="zstd", write_batch_size=_AT_ONCE)
     first, last = shards[0].step_lo, shards[-1].step_hi
     path = attempt_dir / "index" / f"{shards[0].split}-{first:06d}-{last:06d}.parquet"
     path.parent.mkdir(exist_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from console.services import run_search
+from console.services import column_pieces, run_search
+from console.services.column_pieces import pieces
 from console.services.group_filter import ONLY, GroupFilter
 from console.services.run_search import Place, search_run
 from mmrl.data.serialise import messages_to_json
@@ -53,15 +54,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[int, Path]:
     return found
 
 
-@pytest.mark.parametrize("most_s", [0.0, 60.0])
+@pytest.mark.parametrize(("most_s", "piece_bytes"), [(0.0, 10**9), (60.0, 10**9), (60.0, 1)])
 def test_all_that_fit_are_found_once_the_newest_step_first(
-    files: Mapping[int, Path], most_s: float, monkeypatch: pytest.MonkeyPatch
+    files: Mapping[int, Path], most_s: float, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_search, "_BLOCK_ROWS", 32)
+    monkeypatch.setattr(column_pieces, "BLOCK_ROWS", 32)
+    monkeypatch.setattr(column_pieces, "PIECE_BYTES", piece_bytes)
     monkeypatch.setattr(run_search, "ON_A_PAGE", 5)
     joint = _joint(files)
     groups = [group for step in reversed(STEPS) for group in read_groups(files[step], with_tokens=False)]
-    for wanted in FILTERS if most_s else FILTERS[::4]:
+    some = 4 if not most_s else 2 if piece_bytes == 1 else 1
+    for wanted in FILTERS[::some]:
         expected = [(group.step, group.group_id) for group in groups if wanted.fits(group)]
         for shards in ([], [joint]):
             assert _all(files, shards, wanted, most_s) == expected, (wanted, shards)
@@ -85,23 +88,57 @@ def test_steps_with_gaps_between_them_make_no_larger_blocks(
     files: Mapping[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every second step has samples, 16 rows each."""
-    monkeypatch.setattr(run_search, "_BLOCK_ROWS", 32)
+    monkeypatch.setattr(column_pieces, "BLOCK_ROWS", 32)
     sizes: list[int] = []
-    rows = run_search._rows
 
-    def counted(path: Path, steps: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    def counted(path: Path, steps: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:
         sizes.append(len(steps))
-        return rows(path, steps, columns)
+        return pieces(path, steps, columns)
 
-    monkeypatch.setattr(run_search, "_rows", counted)
+    monkeypatch.setattr(run_search, "pieces", counted)
     search_run(files, [_joint(files)], GroupFilter(find="nowhere"))
     assert sizes == [1, 1, 2, 2]
+
+
+def test_megabytes_of_text_are_never_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six steps of eight responses of a megabyte, of which the first half is the same text; a piece is of 1 MB."""
+    monkeypatch.setattr(column_pieces, "PIECE_BYTES", 1_000_000)
+    monkeypatch.setattr(column_pieces, "BLOCK_BYTES", 13_000_000)
+    folder = tmp_path / "attempt-1" / "samples"
+    folder.mkdir(parents=True)
+    files = {step: folder / f"train-{step:06d}.parquet" for step in STEPS}
+    for step, path in files.items():
+        pq.write_table(pa.Table.from_pylist(_megabytes(step), schema=SCHEMA), path, compression="zstd")
+    shard = compact(tmp_path / "attempt-1", [ShardRow("train", step, step, str(files[step]), 8, 1) for step in STEPS])
+    columns = ["step", "group_id", "response", "messages", "answer"]
+    assert column_pieces.steps_at_once(Path(shard.uri), STEPS, columns) == 3
+    for shards in ([shard], []):
+        pool = pa.proxy_memory_pool(pa.default_memory_pool())
+        before = pa.default_memory_pool()
+        pa.set_memory_pool(pool)
+        try:
+            found = search_run(files, shards, GroupFilter(find="needle 8-3"), most_s=60.0)
+        finally:
+            pa.set_memory_pool(before)
+        assert [(group.step, group.group_id) for group in found.groups] == [(8, 1)]
+        assert pool.max_memory() < 30_000_000, "of 46 MB in all, and as much again to look through them"
 
 
 def test_a_step_of_the_joint_file_that_counts_no_more_is_left_out(files: Mapping[int, Path]) -> None:
     kept = {step: path for step, path in files.items() if step != 4}
     found = search_run(kept, [_joint(files)], GroupFilter(), after=Place(6, 2))
     assert [(group.step, group.group_id) for group in found.groups][:3] == [(6, 3), (2, 0), (2, 1)]
+
+
+def _megabytes(step: int) -> list[dict[str, Any]]:
+    draw = random.Random(step)
+    same = "the same " * 110_000
+    rows = [row for group in range(2) for row in _group(draw, step, group)]
+    for place, row in enumerate(rows):
+        row["response"] = (
+            same if step < 8 else f"{step} {place} " * 200_000 + f"needle {step}-{place % 4}" * (place > 3)
+        )
+    return rows
 
 
 def _all(
