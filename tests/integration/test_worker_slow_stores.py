@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from job_rows import finish, join, start
 from job_site import LEASE_S, Site, open_sqlite_site
 
 from mmrl.jobs.records import Job
@@ -87,6 +88,27 @@ def test_a_store_that_hangs_before_a_start_costs_no_lease_and_delays_no_other_jo
     again = [("retry", "storage"), ("claim", None)]
     assert first == [("submit", None), ("claim", None), ("fetching", None), *again], "what hung was refused"
     assert worker.poll() is None
+
+
+def test_a_worker_that_waits_for_its_runs_gives_back_what_hangs_before_it_began(site: Site, tmp_path: Path) -> None:
+    """It has the grace of any run; nobody has to send a second signal."""
+    store = tmp_path / "store" / "run"
+    job = site.submit(job={"run_dir": f"file://{store}"})
+    earlier = join(site.database)
+    lease = start(earlier)
+    (store / MANIFEST).parent.mkdir(parents=True)
+    (store / MANIFEST).write_text("{}")
+    finish(earlier, lease)
+    with hanging(store / MANIFEST):
+        waiting = taker_of(site, job, "waiting")
+        worker = site.worker(MMRL_JOBS_GRACE_S="0.5")
+        site.until(lambda: site.jobs.fetches([site.jobs.get(waiting.id)]))
+        asked = time.monotonic()
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(timeout=30) == 0
+        assert time.monotonic() - asked >= 0.5
+    assert site.transitions(waiting)[-2:] == [("preempt", "stopping"), ("preempted", "queued")]
+    assert "waiting: its inputs did not come within 0.5 s" in site.log()
 
 
 def test_a_store_that_hangs_at_the_end_of_a_run_costs_no_lease_and_delays_no_other_job(

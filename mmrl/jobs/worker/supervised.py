@@ -83,6 +83,11 @@ class Supervised:
         return self.lease.job_id
 
     @property
+    def waits_for_inputs(self) -> bool:
+        """Whether nothing of the attempt runs yet, and it may be long until it does."""
+        return self.start is not None
+
+    @property
     def settings(self) -> JobsSettings:
         return self.leases.database.settings
 

@@ -64,6 +64,7 @@ class Worker:
         self._waiter = Waiter()
         self._signals = 0
         self._is_draining = False
+        self._draining_since = 0.0
         self._may_claim_at = 0.0
         self._look_at = 0.0
         self._hear_at = 0.0
@@ -329,8 +330,19 @@ class Worker:
             for run in self.runs:
                 if run.stop is None:
                     self._guarded(run, lambda run=run: run.request("preempt"))  # type: ignore[misc]
+        self._give_back_what_never_comes()
         if self._signals > 2:
             self._runs.clear()
+
+    def _give_back_what_never_comes(self) -> None:
+        """A worker that waits for its runs has given each that waits for its inputs the grace of any run: a store that
+        hangs would keep it from ending."""
+        if time.monotonic() - self._draining_since < self._settings.grace_s:
+            return
+        for run in self.runs:
+            if run.waits_for_inputs and run.stop is None:
+                self._say(f"{run.lease.job.name}: its inputs did not come within {self._settings.grace_s:g} s")
+                self._guarded(run, lambda run=run: run.request("preempt"))  # type: ignore[misc]
 
     def _rise(self) -> None:
         """Another took this worker for dead; it says that it is not."""
@@ -341,6 +353,7 @@ class Worker:
 
     def _start_draining(self) -> None:
         self._is_draining = True
+        self._draining_since = time.monotonic()
         self._say(f"draining: nothing new is claimed; {len(self._runs)} runs: {self.options.drain}")
 
     def _note_outage(self, error: MmrlError) -> None:
