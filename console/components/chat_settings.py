@@ -8,6 +8,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from console.components.address import change, show_value, words
+from console.components.changes import changed
 from console.services.conversations import MAX_TOKENS, Conversation, Sampling
 
 _MAX_SEED = 2**53 - 1
@@ -71,11 +72,10 @@ def sampling_settings(conversation: Conversation | None) -> Sampling:
 
 
 def _take(name: str) -> Callable[[], None]:
-    def take() -> None:
-        value = st.session_state[f"chat-{name}"]
+    def take(value: float | None) -> None:
         change(**{name: "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)})
 
-    return take
+    return changed(f"chat-{name}", take)
 
 
 def _number(text: str | None, other: float | None) -> float | None:

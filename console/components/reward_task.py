@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from console import context
+from console.components.changes import changed
 from console.components.parts import attempted, problem
 from console.components.text import literal, shown
 from console.services.formats import duration_text
@@ -26,12 +27,12 @@ def rewards_area(what: str, default: str, *, label: str = "Rewards, a list in YA
         kept = work().text(what)
         st.session_state[key] = kept if kept is not None else default
 
-    def keep() -> None:
+    def keep(text: str) -> None:
         with attempted():
-            work().keep(what, st.session_state[key])
+            work().keep(what, text)
 
     lines = str(st.session_state[key]).count("\n") + 1
-    st.text_area(label, key=key, height=max(100, min(400, 26 * lines + 40)), on_change=keep)
+    st.text_area(label, key=key, height=max(100, min(400, 26 * lines + 40)), on_change=changed(key, keep))
     return str(st.session_state[key])
 
 

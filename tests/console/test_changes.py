@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
+from homes import Home
 from streamlit.testing.v1 import AppTest
 
 
@@ -83,3 +87,44 @@ def test_what_was_before_can_be_written_again_once_the_browser_was_told() -> Non
     test.text_input(key="text").set_value("1 2").run()
     assert numbers_of(test) == {"a": 1, "b": 2}
     assert test.number_input(key="a").value == 1
+
+
+def page_of_fields() -> None:
+    """Beside the fields something whose change asks for another rerun, before theirs are stored."""
+    import streamlit as st
+    from streamlit.runtime.scriptrunner import get_script_run_ctx
+    from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
+
+    from console.components.address import keep_address
+    from console.components.chat_settings import sampling_settings
+    from console.components.reward_task import rewards_area
+
+    def another_rerun() -> None:
+        context = get_script_run_ctx()
+        assert context is not None
+        assert context.script_requests is not None
+        context.script_requests.request_rerun(RerunData())
+
+    keep_address()
+    st.checkbox("Earlier", key="earlier", on_change=another_rerun)
+    sampling_settings(None)
+    rewards_area("try", "- {type: exact}")
+
+
+@pytest.mark.parametrize("field", ["temperature", "rewards"])
+def test_a_quick_change_of_a_setting_or_of_rewards_is_kept(fresh_home: Callable[[str], Home], field: str) -> None:
+    fresh_home("empty")
+    test = AppTest.from_function(page_of_fields).run()
+    test.checkbox(key="earlier").check()
+    if field == "temperature":
+        test.number_input(key="chat-temperature").set_value(0.3).run()
+    else:
+        test.text_area(key="rewards-try").set_value("- {type: format}").run()
+    assert not test.exception
+    reloaded = AppTest.from_function(page_of_fields)
+    reloaded.query_params.update(test.query_params)
+    reloaded.run()
+    if field == "temperature":
+        assert reloaded.number_input(key="chat-temperature").value == 0.3
+    else:
+        assert reloaded.text_area(key="rewards-try").value == "- {type: format}"
