@@ -43,7 +43,6 @@ def page() -> None:
         empty_state("There is no such run", "Its address may be cut short, or it may be of another database.")
         st.page_link("app_pages/runs.py", label="Runs")
         return
-    _show_address(head.job.id)
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         run_head.title(head)
         run_head.notes(head, context.jobs().choices().tags)
@@ -53,14 +52,6 @@ def page() -> None:
     every = None if head.job.is_terminal else _EVERY_S
     st.fragment(_status, run_every=every)(head.job.id, (head.state, head.job.attempt))
     _tab(head)
-
-
-def _show_address(job_id: str) -> None:
-    """A link from this page to itself with another run leaves the old address in the browser; a reload would then show
-    the other run. Writing it once more brings it there."""
-    if st.session_state.get("run-shown", job_id) != job_id:
-        st.query_params.from_dict(words())
-    st.session_state["run-shown"] = job_id
 
 
 def _status(job_id: str, seen: tuple[str, int]) -> None:

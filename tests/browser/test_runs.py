@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from acting import button, expect_state, key, step_of, wait_for_step
+from acting import button, expect_state, key, reload, step_of, wait_for_step
 from console_process import ConsoleProcess
 from homes import Home
 from looking import settle
@@ -148,6 +148,20 @@ def test_two_quick_choices_are_both_kept_and_can_be_gone_back_from(start_console
     page.go_back()
     expect(page).not_to_have_url(re.compile("group="))
     expect(key(page, "chart-actor-entropy")).to_be_visible()
+
+
+def test_a_link_from_one_run_to_another_stays_there_over_a_reload(start_console: Start, open_page: Open) -> None:
+    console, home = start_console("empty")
+    parent = _submit(home, "parent")
+    with _jobs(home) as jobs:
+        child = jobs.submit(job_of(NoopConfig(name="child"), parent_job_id=parent.id))
+    page = open_page(console, f"/run?id={parent.id}&tab=lineage")
+    settle(page)
+    page.get_by_role("link", name="child").click()
+    expect(page.get_by_role("heading", name="child")).to_be_visible()
+    expect(page).to_have_url(re.compile(f"id={child.id}"))
+    reload(page)
+    expect(page.get_by_role("heading", name="child")).to_be_visible()
 
 
 def test_hostile_text_does_nothing(start_console: Start, open_page: Open) -> None:
