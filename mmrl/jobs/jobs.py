@@ -19,6 +19,7 @@ from mmrl.jobs.lineage import active_child, checkpoint_address, copy_of, revive_
 from mmrl.jobs.pending import pending_reason
 from mmrl.jobs.records import Job, NewJob, PendingReason, User
 from mmrl.jobs.roles import check_allowed
+from mmrl.jobs.run_dirs import Look, looking_first
 from mmrl.jobs.searching import JobFilter, search_jobs
 from mmrl.jobs.states import HELD, TERMINAL, Desired, JobState
 from mmrl.jobs.submitting import check_new_job, enqueue, find_alone, insert_job
@@ -48,17 +49,25 @@ class Jobs(JobReads):
         Raises ConfigError (also for a literal secret, by its key), ForbiddenError, NotFoundError for an unknown job in
         `after`, ConflictError for one that can succeed no more and for a key that was used with another config.
         """
-        with self.database.transaction() as connection:
-            earlier = [] if unless is None else find_alone(connection, self.database, unless)
-            return earlier[0] if earlier else self._submitted(connection, new, as_draft=as_draft)
+
+        def write(look: Look | None) -> Job:
+            with self.database.transaction() as connection:
+                earlier = [] if unless is None else find_alone(connection, self.database, unless)
+                return earlier[0] if earlier else self._submitted(connection, new, as_draft=as_draft, look=look)
+
+        return looking_first(self.database, new.run_dir, write)
 
     def rehearse(self, new: NewJob) -> tuple[Job, PendingReason]:
         """The job that `submit` would give and why it would not start at once, all taken back. Raises as `submit`."""
-        with self.database.transaction() as connection, connection.begin_nested() as taken_back:
-            job = self._submitted(connection, new, as_draft=False)
-            reason = pending_reason(connection, self.database, job)
-            taken_back.rollback()
-        return job, reason
+
+        def write(look: Look | None) -> tuple[Job, PendingReason]:
+            with self.database.transaction() as connection, connection.begin_nested() as taken_back:
+                job = self._submitted(connection, new, as_draft=False, look=look)
+                reason = pending_reason(connection, self.database, job)
+                taken_back.rollback()
+            return job, reason
+
+        return looking_first(self.database, new.run_dir, write)
 
     def start(self, ref: str) -> Job:
         """Queues a draft. Raises ConflictError for a job that is none."""
@@ -214,13 +223,13 @@ class Jobs(JobReads):
         check_allowed(actor, "control", settings=self.database.settings, owner_id=job.owner_id)
         return job, actor
 
-    def _submitted(self, connection: sa.Connection, new: NewJob, *, as_draft: bool) -> Job:
+    def _submitted(self, connection: sa.Connection, new: NewJob, *, as_draft: bool, look: Look | None) -> Job:
         actor = self._actor(connection)
         owner = read_user(connection, new.owner) if new.owner is not None else actor
         if owner.id != actor.id:
             check_allowed(actor, "admin", settings=self.database.settings)
         check_new_job(new, replace(owner, scopes=actor.scopes), self.database)
-        job_id = insert_job(connection, self.database, new, owner)
+        job_id = insert_job(connection, self.database, new, owner, look=look)
         if not as_draft:
             enqueue(connection, self.database, job_id, actor=_by(actor))
         return self._read(connection, job_id)

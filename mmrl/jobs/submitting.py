@@ -25,10 +25,11 @@ from mmrl.jobs.pools import ensure_pool
 from mmrl.jobs.records import Job, NewJob, User
 from mmrl.jobs.roles import check_allowed
 from mmrl.jobs.rows import to_seconds
+from mmrl.jobs.run_dirs import Look, one_spelling, refuse_taken
 from mmrl.jobs.searching import JobFilter, search_jobs
 from mmrl.jobs.states import TERMINAL, Desired, JobState
 from mmrl.jobs.transitions import change_state
-from mmrl.runs.layout import folder_name, was_begun
+from mmrl.runs.layout import folder_name
 from mmrl.runs.mirror import is_address
 
 RUNS_URL_VARIABLE = "MMRL_RUNS_URL"
@@ -54,11 +55,17 @@ def check_new_job(new: NewJob, user: User, database: Database) -> None:
 
 
 def insert_job(
-    connection: sa.Connection, database: Database, new: NewJob, owner: User, *, runs_url: str | None = None
+    connection: sa.Connection,
+    database: Database,
+    new: NewJob,
+    owner: User,
+    *,
+    runs_url: str | None = None,
+    look: Look | None = None,
 ) -> str:
     """Inserts the job as a draft and gives its id; that of the first one where its idempotency key has one.
 
-    runs_url: where its run directory lies, in place of MMRL_RUNS_URL.
+    runs_url: where its run directory lies, in place of MMRL_RUNS_URL. look: at the one that it names, see `run_dirs`.
 
     Raises ConflictError for a key that another config was submitted with, and for a run directory of another job that
     has not ended.
@@ -107,7 +114,7 @@ def insert_job(
     if connection.execute(once.returning(tables.jobs.c.id)).first() is None:
         return _earlier(connection, owner.id, new, sha256)
     if run_dir is not None:
-        _refuse_shared_run_dir(connection, job_id, run_dir)
+        refuse_taken(connection, job_id, run_dir, look)
     if new.after:
         links = [{"job_id": job_id, "depends_on": other} for other in dict.fromkeys(new.after)]
         connection.execute(tables.job_dependencies.insert(), links)
@@ -140,12 +147,6 @@ def default_run_dir(name: str, job_id: str, *, runs_url: str | None = None) -> s
     return str((Path(base) if base else home() / "runs").absolute() / folder)
 
 
-def one_spelling(run_dir: str) -> str:
-    """The same for all ways to write one run directory, so that two jobs in it are found, and whole, since workers and
-    trainers have other working directories."""
-    return run_dir.rstrip("/") if is_address(run_dir) else os.path.abspath(run_dir)
-
-
 def _open_dependencies(connection: sa.Connection, after: Sequence[str]) -> list[str]:
     """Those of the jobs that have not succeeded yet. Their rows stay locked, so that none ends unseen meanwhile.
 
@@ -166,32 +167,6 @@ def _open_dependencies(connection: sa.Connection, after: Sequence[str]) -> list[
             "takes its place (`mmrl job retry` makes one)"
         )
     return [job_id for job_id, state in found.items() if state is not JobState.SUCCEEDED]
-
-
-def _holds_a_run(run_dir: str) -> bool:
-    """As far as who submits may look. Raises ConfigError for a path that no disk takes."""
-    try:
-        return not is_address(run_dir) and was_begun(Path(run_dir), 1)
-    except PermissionError:
-        return False
-    except OSError as error:
-        raise ConfigError(f"{run_dir} can be no run directory: {error.strerror}; give another one") from error
-
-
-def _refuse_shared_run_dir(connection: sa.Connection, job_id: str, run_dir: str) -> None:
-    """Two jobs in one directory would each stop the other, and a run that lies there is not this job's; a worker
-    refuses both too, but hours later."""
-    if _holds_a_run(run_dir):
-        raise ConflictError(
-            f"{run_dir} holds a run already; give another one, or go on with the job of that run: `mmrl job resume`"
-        )
-    table = tables.jobs
-    others = sa.select(table.c.id, table.c.state).where(
-        table.c.run_dir == run_dir, table.c.id != job_id, table.c.state.not_in([state.value for state in TERMINAL])
-    )
-    row = connection.execute(others.limit(1)).first()
-    if row is not None:
-        raise ConflictError(f"{run_dir} is the run directory of job {row.id}, which is {row.state}; give another one")
 
 
 def _earlier(connection: sa.Connection, owner_id: str, new: NewJob, sha256: str) -> str:
