@@ -7,8 +7,10 @@ takes the memory that the console needs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import IOBase
+from typing import IO
 
 MOST_HELD_MB = 400
 """Of all people together."""
@@ -50,10 +52,19 @@ def held_bytes() -> int:
     return sum(stat.byte_length for family in stats.values() for stat in family if isinstance(stat, CacheStat))
 
 
-def let_go() -> None:
-    """Forgets what the viewer uploaded in this tab; for when it is on disk."""
+def let_go(key: str, files: Iterable[IO[bytes]]) -> None:
+    """Forgets what the viewer uploaded in this tab; for when it is on disk.
+
+    key, files: of the uploader, and what it gave. Streamlit holds on to its value until a page is drawn whole, which a
+    person who goes on quickly does not wait for: so that is closed.
+    """
+    import streamlit as st
     from streamlit.runtime.scriptrunner import get_script_run_ctx
 
     context = get_script_run_ctx()
     if context is not None:
         context.uploaded_file_mgr.remove_session_files(context.session_id)
+        held = st.session_state.to_dict().get(key) or ()
+        for file in (*files, *held):
+            if isinstance(file, IOBase):  # Streamlit tells of files that are gone by another type
+                file.close()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import streamlit as st
 
@@ -14,6 +13,7 @@ from mmrl.errors import MmrlError
 
 _WAYS = {"computer": "From this computer", "server": "From the server", "address": "From a store or the hub"}
 _ERROR = "adding_error"
+_TAKEN = "uploads_taken"
 
 
 def adding(uploads: Uploads, *, max_mb: int) -> None:
@@ -41,31 +41,40 @@ def adding(uploads: Uploads, *, max_mb: int) -> None:
 
 
 def _from_computer(uploads: Uploads, max_mb: int) -> None:
-    files = st.file_uploader(
-        "A table of rows (jsonl, json, csv, tsv, parquet, arrow), a zip or tar of a folder, or a table and its images",
-        accept_multiple_files=True,
-        max_upload_size=max_mb,
-        key="files",
-    )
+    """Once files are taken another uploader stands here: a browser that leaves the next page before it is drawn would
+    show in the old one what is let go."""
+    taken: list[str] = st.session_state.setdefault(_TAKEN, [])
+    number = len(taken)
+    with st.container(key="files"):
+        files = st.file_uploader(
+            "A table of rows (jsonl, json, csv, tsv, parquet, arrow), a zip or tar of a folder, or a table and its "
+            "images",
+            accept_multiple_files=True,
+            max_upload_size=max_mb,
+            key=f"files_{number}",
+        )
     st.caption(
         f"Up to {max_mb} MB at a time. {OTHER_WAYS} If a file is refused on its way (error 413), a proxy between here "
         f"and the server allows less, or others upload much just now (the console holds {MOST_HELD_MB} MB at a time): "
         "nothing was added, and these ways are open."
     )
+
+    def take() -> Upload:
+        if len(taken) > number:  # a second click
+            return uploads.get(taken[number])
+        upload = uploads.add_files([(file.name, file) for file in files])
+        taken.append(upload.id)
+        let_go(f"files_{number}", files)
+        return upload
+
     if files:
         st.button(
             "Check these files" if len(files) > 1 else "Check this file",
             key="check_files",
             type="primary",
             on_click=_take,
-            args=(lambda: _add_files(uploads, files),),
+            args=(take,),
         )
-
-
-def _add_files(uploads: Uploads, files: Sequence[Any]) -> Upload:
-    upload = uploads.add_files([(file.name, file) for file in files])
-    let_go()
-    return upload
 
 
 def _from_server(uploads: Uploads) -> None:

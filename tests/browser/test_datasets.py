@@ -115,6 +115,7 @@ def test_k03_no_number_of_uploads_takes_the_memory(datasets_page: tuple[Page, An
         expect(page.locator(".st-key-incoming_head")).to_be_visible()
         page.get_by_role("button", name="Throw away").click()
         expect(page.locator(".st-key-add_data")).to_be_visible()
+        expect(page.locator(".st-key-files")).not_to_contain_text("large.jsonl")
     assert memory_of(console.process.pid) - before < 250_000_000
     address = urlsplit(console.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port)

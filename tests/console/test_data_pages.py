@@ -108,7 +108,7 @@ def test_a_viewer_is_told_that_adding_data_takes_another_role(
         users.add("Boss", role="admin")
         users.set_role(users.local().id, "viewer")
     test = run_page("datasets", home)
-    test.file_uploader(key="files").set_value([("a.jsonl", b'{"prompt": "1?", "answer": "1"}', "text/plain")]).run()
+    test.file_uploader(key="files_0").set_value([("a.jsonl", b'{"prompt": "1?", "answer": "1"}', "text/plain")]).run()
     test.button(key="check_files").click().run()
     assert not test.exception
     assert "may not add data sets" in texts(test)
@@ -121,10 +121,32 @@ def test_k04_a_pickle_in_disguise_is_refused_in_words_and_nothing_is_kept(
 
     home = fresh_home("empty")
     test = run_page("datasets", home)
-    test.file_uploader(key="files").set_value([("a.jsonl", pickle.dumps({"a": 1}), "text/plain")]).run()
+    test.file_uploader(key="files_0").set_value([("a.jsonl", pickle.dumps({"a": 1}), "text/plain")]).run()
     test.button(key="check_files").click().run()
     assert "a pickle by its content" in texts(test)
     assert not list(home.path.glob("uploads/*"))
+
+
+def _adding_page() -> None:
+    from console import context
+    from console.components.adding import adding
+    from console.services.uploads import Uploads
+
+    adding(Uploads(context.viewer(), context.database().settings, max_bytes=1_000_000), max_mb=1)
+
+
+def test_files_that_were_taken_are_in_no_uploader_any_more(fresh_home: Callable[[str], Home]) -> None:
+    """Not even for a browser that is back before the next page was drawn, and has not forgotten them."""
+    from streamlit.testing.v1 import AppTest
+
+    home = fresh_home("empty")
+    test = AppTest.from_function(_adding_page).run()
+    first = test.file_uploader[0].proto.id
+    test.file_uploader[0].set_value([("a.jsonl", b'{"prompt": "1?", "answer": "1"}', "text/plain")]).run()
+    test.button(key="check_files").click().run()
+    assert len(list(home.path.glob("uploads/*/files/*"))) == 1
+    assert test.file_uploader[0].proto.id != first
+    assert not [button for button in test.button if button.key == "check_files"]
 
 
 def test_the_pages_take_at_most_a_second_on_the_large_home(
