@@ -18,7 +18,7 @@ from mmrl.engines.passes import logprobs_without_gradient
 from mmrl.engines.updates import Updates
 from mmrl.models.flops import step_flops
 from mmrl.models.lockstep import everyones
-from mmrl.models.lora import adapter_weights, adapters_dropping
+from mmrl.models.lora import adapter_weights, adapters_dropping, has_adapter
 from mmrl.models.matrix_peak import matrix_peak
 from mmrl.models.policy import PolicyModel, named_weights
 
@@ -54,7 +54,10 @@ class HfActor:
             policy.checkpoint_gradients()
         # The graph of kept prompts would need whole weights between sampling and update.
         keeps_prompts = train.path == "prefix" and policy.lockstep is None
-        policy.kept_prompts.max_tokens = train.micro_batch_tokens if keeps_prompts else 0
+        kept_tokens = train.micro_batch_tokens if train.kept_prompt_tokens is None else train.kept_prompt_tokens
+        policy.kept_prompts.max_tokens = kept_tokens if keeps_prompts else 0
+        keeps_responses = keeps_prompts and not train.gradient_checkpointing and not has_adapter(policy.hf)
+        policy.kept_responses.max_bytes = train.kept_responses_mb << 20 if keeps_responses else 0
         self._updates = Updates(
             policy,
             self._forward,
@@ -63,7 +66,7 @@ class HfActor:
             total_steps=total_steps,
             updates_per_step=updates_per_step,
             idle_steps=idle_steps,
-            finish_backward=policy.kept_prompts.backward,
+            finish_backward=policy.finish_backward,
             lockstep=policy.lockstep,
         )
         self._costs: dict[str, float] = {}
@@ -104,20 +107,28 @@ class HfActor:
     def compute_gradients(self, batch: GroupBatch, objective: Objective) -> Tensor | None:
         """The gradients of one optimiser step, and the logprobs of their passes; see `Updates.compute`."""
         kept = self.policy.kept_prompts.of(batch.prompts)
+        kept_rows = [row for part in self.policy.kept_responses.find(batch) for row in part.rows.tolist()]
         try:
             logprobs = self._updates.compute(batch, objective)
         finally:
-            self.policy.kept_prompts.drop()
+            self.policy.drop_kept()
         flops = 0.0
         if logprobs is not None:
-            mine = step_flops(self.policy, batch, path=self._train.path, forwarded_before=kept)
+            mine = step_flops(
+                self.policy, batch, path=self._train.path, forwarded_before=kept, rows_forwarded_before=kept_rows
+            )
             flops = sum(everyones(self.policy.lockstep, mine))
-        self._costs = {"flops": flops, "prompts_kept": len(kept) / max(len(batch.prompts), 1)}
+        self._costs = {
+            "flops": flops,
+            "prompts_kept": len(kept) / max(len(batch.prompts), 1),
+            "responses_kept": len(kept_rows) / max(batch.num_rows, 1),
+        }
         return logprobs
 
     def apply_gradients(self) -> dict[str, float]:
         """The optimiser step for them; see `Updates.apply`. `flops` as in `step_flops`; a prompt forwarded again for
-        another part of its group counts once. `prompts_kept`: share of prompts that sampling had forwarded."""
+        another part of its group counts once. `prompts_kept`: share of prompts that sampling had forwarded.
+        `responses_kept`: share of responses of which sampling had kept what their linear maps made."""
         return self._updates.apply() | self._costs
 
     def discard_gradients(self) -> None:

@@ -8,6 +8,7 @@ alone, which copies its cache once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from mmrl.engines.base import SamplingParams
 from mmrl.engines.sampling import draw_tokens
 from mmrl.engines.stopping import StopStrings
 from mmrl.models.group_cache import GroupCache
+from mmrl.models.kept_responses import Recording
 from mmrl.models.policy import PolicyModel, Prefix
 
 RESERVED_TOKENS = 128
@@ -75,12 +77,17 @@ def join(parts: Sequence[Responses]) -> Responses:
 
 @torch.no_grad()
 def decode(
-    policy: PolicyModel, prompts: Sequence[Prefix], prompt_of_row: Tensor, seeds: Tensor, params: SamplingParams
+    policy: PolicyModel,
+    prompts: Sequence[Prefix],
+    prompt_of_row: Tensor,
+    seeds: Tensor,
+    params: SamplingParams,
+    recording: Recording | None = None,
 ) -> Responses:
     """One response for each row.
 
     prompts: prefilled, in one part or more. prompt_of_row: (R,) int64, non-decreasing index into all of them.
-    seeds: (R,) int64.
+    seeds: (R,) int64. recording: of the first rows, for the update.
     """
     limit, num_steps, num_rows = params.max_response_tokens, 0, 0
     cache = GroupCache(prompts, prompt_of_row)
@@ -98,7 +105,8 @@ def decode(
             drawn = drawn[going]
         if position % RESERVED_TOKENS == 0:
             cache.reserve(min(RESERVED_TOKENS, limit - 1 - position))
-        hidden = _forward(policy, cache, drawn)
+        with nullcontext() if recording is None else recording.at(position, sheet.rows):
+            hidden = _forward(policy, cache, drawn)
         num_steps, num_rows = num_steps + 1, num_rows + cache.num_rows
     return sheet.responses(num_steps, num_rows)
 
@@ -126,6 +134,11 @@ class _Sheet:
         self._stops = StopStrings(params.stop, policy.prompts.decode)
         self._response_of_row = torch.arange(len(seeds), device=device)
         self.seeds = seeds.to(device)
+
+    @property
+    def rows(self) -> Tensor:
+        """(B,) int64 ascending: which of the responses each row of the batch is."""
+        return self._response_of_row
 
     def write(self, position: int, token_ids: Tensor, logprobs: Tensor) -> Tensor:
         """The token of each row at `position`: (rows still going,) int64, the rows that have not ended with it."""

@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from mmrl.batch import PreparedPrompt, build_group_batch
 from mmrl.calls import logged_call
@@ -190,7 +191,8 @@ class HfRollout:
         batches = zip(
             prompt_of_row.split(self._max_batch_rows), row_seeds.flatten().split(self._max_batch_rows), strict=True
         )
-        responses = join([decode(policy, prefixes, rows, row_seeds, params) for rows, row_seeds in batches])
+        keeps = for_update and self._shares_weights
+        responses = join([self._decode(policy, prompts, prefixes, *batch, params, keeps=keeps) for batch in batches])
         return responses, RolloutStats(
             prompt_tokens=sum(len(prompt) for prompt in prompts),
             response_tokens=int(responses.lengths.sum()),
@@ -201,6 +203,25 @@ class HfRollout:
             decode_s=_now(policy.device) - prefilled,
             flops=forward_flops(policy, prompts, prompt_of_row.tolist(), responses.lengths.tolist()).total,
         )
+
+    def _decode(
+        self,
+        policy: PolicyModel,
+        prompts: list[PreparedPrompt],
+        prefixes: list[Prefix],
+        prompt_of_row: Tensor,
+        seeds: Tensor,
+        params: SamplingParams,
+        *,
+        keeps: bool,
+    ) -> Responses:
+        """keeps: whether the update is to take what it can of this pass."""
+        recording = policy.kept_responses.start(prompt_of_row, params.max_response_tokens - 1) if keeps else None
+        responses = decode(policy, prefixes, prompt_of_row, seeds, params, recording)
+        if recording is not None:
+            own_prompts = [prompts[index] for index in prompt_of_row.tolist()]
+            policy.kept_responses.keep(recording, own_prompts, [row.token_ids for row in responses.rows()])
+        return responses
 
     def _groups(
         self, policy: PolicyModel, samples: Sequence[Sample], seeds: list[list[int]], responses: Responses

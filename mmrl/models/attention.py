@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from mmrl.models.group_cache import GroupLayer
+from mmrl.models.lean_imports import modeling_utils
 
 ATTENTION = "mmrl"
 
@@ -82,4 +82,4 @@ def _attend_one(
     return output.reshape(rows, 1, heads, output.shape[-1])
 
 
-ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attend)
+modeling_utils.ALL_ATTENTION_FUNCTIONS.register(ATTENTION, attend)

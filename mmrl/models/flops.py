@@ -64,6 +64,7 @@ def step_flops(
     *,
     path: ForwardPath = "prefix",
     forwarded_before: Sequence[PreparedPrompt] = (),
+    rows_forwarded_before: Sequence[int] = (),
     head_size: int | None = None,
 ) -> float:
     """Of forward and backward pass of a batch, with what is frozen left out of the backward pass.
@@ -72,6 +73,7 @@ def step_flops(
     and take none); a frozen part that gradients only pass through takes it once, one that none reaches not at all.
     A frozen tower counts nothing here: its features were computed when the responses were sampled, and kept.
     forwarded_before: prompts whose forward pass was kept from sampling, which does not count here again.
+    rows_forwarded_before: of the batch, whose linear maps' outputs were kept from sampling; these do not either.
     """
     forward = forward_flops(
         policy,
@@ -84,6 +86,8 @@ def step_flops(
     parts = policy.family.parts(policy.hf)
     trains = {part: any(_is_trained(module) for module in modules) for part, modules in parts.items()}
     before = forward_flops(policy, forwarded_before, (), ())
+    lengths = batch.response_lengths.tolist()
+    num_kept_tokens = sum(max(lengths[row] - 1, 0) for row in rows_forwarded_before)
     tower = 2.0 if trains.get("vision") else 0.0
     projector = 2.0 if trains.get("projector") else tower / 2
     language = 2.0 if trains["language"] else float(bool(tower or projector))
@@ -98,6 +102,7 @@ def step_flops(
         + forward.projector * (1 + projector)
         + forward.language * (1 + language)
         - before.total
+        - 2.0 * num_kept_tokens * _linear_size(policy.family.language_model(policy.hf).layers)
     )
 
 

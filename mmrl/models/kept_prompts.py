@@ -23,7 +23,7 @@ from mmrl.batch import PreparedPrompt
 from mmrl.models.prefix import Prefix, join_prefixes
 from mmrl.models.weight_writes import write_counts
 
-_Key = tuple[tuple[int, ...], tuple[tuple[str, tuple[int, int, int]], ...]]
+PromptKey = tuple[tuple[int, ...], tuple[tuple[str, tuple[int, int, int]], ...]]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class KeptPrompts:
         self.max_tokens = 0
         self._model = model
         self._passes: list[_Pass] = []
-        self._places: dict[_Key, _Place] = {}
+        self._places: dict[PromptKey, _Place] = {}
         self._num_tokens = 0
         self._writes: list[tuple[int, int]] = []
 
@@ -96,14 +96,14 @@ class KeptPrompts:
         """prefix: of `prompts`, a row each, with its graph."""
         self._writes = write_counts([self._model])
         for row, prompt in enumerate(prompts):
-            self._places[_key(prompt)] = _Place(len(self._passes), row, len(prompt))
+            self._places[prompt_key(prompt)] = _Place(len(self._passes), row, len(prompt))
             self._num_tokens += len(prompt)
         self._passes.append(_Pass(prefix))
 
     def of(self, prompts: Sequence[PreparedPrompt]) -> list[PreparedPrompt]:
         """Those of `prompts` that are kept."""
         self._drop_if_written()
-        return [prompt for prompt in prompts if _key(prompt) in self._places]
+        return [prompt for prompt in prompts if prompt_key(prompt) in self._places]
 
     def take(self, prompts: Sequence[PreparedPrompt]) -> tuple[Prefix | None, list[int], list[int]]:
         """Kept rows for those of `prompts` that are kept, and the indices of kept and of missing ones.
@@ -111,7 +111,7 @@ class KeptPrompts:
         The rows come in the order of the kept indices. With gradients on they are leaves; see `backward`.
         """
         self._drop_if_written()
-        places = [self._places.get(_key(prompt)) for prompt in prompts] if self._places else [None] * len(prompts)
+        places = [self._places.get(prompt_key(prompt)) for prompt in prompts] if self._places else [None] * len(prompts)
         missing = [index for index, place in enumerate(places) if place is None]
         by_pass: dict[int, list[tuple[int, _Place]]] = {}
         for index, place in enumerate(places):
@@ -142,5 +142,6 @@ class KeptPrompts:
             self.drop()
 
 
-def _key(prompt: PreparedPrompt) -> _Key:
+def prompt_key(prompt: PreparedPrompt) -> PromptKey:
+    """Equal for prompts of the same tokens and images."""
     return prompt.token_ids, tuple((image.sha256, image.grid_thw) for image in prompt.images)

@@ -15,13 +15,16 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from mmrl.batch import GroupBatch, PreparedImage, PreparedPrompt, TokenStats
 from mmrl.models.checkpointing import checkpoint_layers
 from mmrl.models.families import Family, ImageSlots
+from mmrl.models.fast.outputs import with_linear_outputs
 from mmrl.models.features import ImageEncoder
 from mmrl.models.head import Predictions, chosen_stats, log_probs
 from mmrl.models.kept_prompts import KeptPrompts
+from mmrl.models.kept_responses import KeptResponses, KeptRows
 from mmrl.models.lockstep import Lockstep
 from mmrl.models.lora import adapters_off
 from mmrl.models.prefix import Prefix, empty_cache, join_prefixes
@@ -47,7 +50,7 @@ class PolicyModel(nn.Module):
     """hf: the model, its weights in float32. family: its adapter. prompts: what makes its inputs.
 
     images: encodes the prompts' images, and keeps the features of a frozen tower.
-    kept_prompts: prompts that sampling has forwarded, for the update of the same weights.
+    kept_prompts, kept_responses: what sampling has forwarded, for the update of the same weights.
     lockstep: how its passes are kept alike on the ranks among which its weights are divided; None where they are not.
 
     dtype: the precision in which passes are computed; bfloat16 is autocast over the float32 weights.
@@ -72,6 +75,7 @@ class PolicyModel(nn.Module):
         self.prompts = prompts
         self.images = ImageEncoder(family)
         self.kept_prompts = KeptPrompts(hf)
+        self.kept_responses = KeptResponses(hf, family.language_model(hf).layers)
         self.lockstep: Lockstep | None = None
         self.dtype = dtype
         self.end_token_ids = prompts.end_token_ids
@@ -94,12 +98,23 @@ class PolicyModel(nn.Module):
     @contextmanager
     def adapter_off(self) -> Iterator[None]:
         """Within the block the policy is the one that it was before it got an adapter."""
-        kept, self.kept_prompts = self.kept_prompts, KeptPrompts(self.hf)
+        kept = self.kept_prompts, self.kept_responses
+        self.kept_prompts, self.kept_responses = KeptPrompts(self.hf), KeptResponses(self.hf)
         try:
             with adapters_off(self.hf):
                 yield
         finally:
-            self.kept_prompts = kept
+            self.kept_prompts, self.kept_responses = kept
+
+    def finish_backward(self) -> None:
+        """Sends what has come back for kept prompts on to the weights; nothing is kept afterwards."""
+        self.kept_responses.drop()
+        self.kept_prompts.backward()
+
+    def drop_kept(self) -> None:
+        """Forgets what sampling has forwarded."""
+        self.kept_responses.drop()
+        self.kept_prompts.drop()
 
     def checkpoint_gradients(self) -> None:
         """From now on layers and vision blocks keep only their inputs for the backward pass and then run again."""
@@ -231,13 +246,36 @@ class PolicyModel(nn.Module):
         if len(later_rows) or self.lockstep is not None:
             lengths = (batch.response_lengths.to(self.device) - 1).clamp(min=0)
             inputs = token_ids[:, :-1] if token_ids.shape[1] > 1 else token_ids
-            later, _ = self.extend(prefix.expand(prompt_of_row), inputs, lengths)
+            later = self._extend_responses(batch, prefix, inputs, lengths)
             hidden = torch.cat([hidden, later[later_rows, later_tokens]])
         later_states = torch.arange(prefix.num_rows, len(hidden), device=self.device)
         return TokenStates(
             Predictions(hidden, torch.cat([prompt_of_row[first_rows], later_states])),
             place=(torch.cat([first_rows, later_rows]), torch.cat([first_rows * 0, later_tokens + 1])),
         )
+
+    def _extend_responses(self, batch: GroupBatch, prefix: Prefix, token_ids: Tensor, lengths: Tensor) -> Tensor:
+        """Hidden states (rows, T, hidden) of `token_ids` (rows, T) behind their prompts; those of rows whose linear
+        maps' outputs were kept are made of these."""
+        prompt_of_row, num_tokens = batch.prompt_of_row.to(self.device), token_ids.shape[1]
+        kept = self.kept_responses.find(batch)
+        is_left = torch.ones(batch.num_rows, dtype=torch.bool)
+        for part in kept:
+            is_left[part.rows] = False
+        passes: list[tuple[Tensor, int, KeptRows | None]] = [(part.rows, part.length, part) for part in kept]
+        if is_left.any() or not kept:
+            passes.append((torch.nonzero(is_left)[:, 0], num_tokens, None))
+        hidden = []
+        for rows, width, outputs in passes:
+            own_rows = rows.to(self.device)
+            prompts = prefix.expand(prompt_of_row[own_rows])
+            with with_linear_outputs(outputs):
+                own, _ = self.extend(prompts, token_ids[own_rows, :width], lengths[own_rows])
+            hidden.append(own if width == num_tokens else pad(own, (0, 0, 0, num_tokens - width)))
+        if len(hidden) == 1:
+            return hidden[0]
+        order = torch.cat([rows for rows, _, _ in passes]).argsort()
+        return torch.cat(hidden)[order.to(self.device)]
 
     def _choose_in_rows(self, batch: GroupBatch, token_ids: Tensor, wanted: Tensor, *, is_packed: bool) -> TokenStates:
         """Every response behind its own copy of the prompt."""

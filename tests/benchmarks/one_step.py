@@ -13,6 +13,8 @@ from PIL import Image
 
 LR = 1e-5
 MICRO_BATCH_TOKENS = 1800
+KEPT_RESPONSES_MB = 480
+"""With these two a step stays within half of the memory that TRL takes."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,11 @@ class Stepper:
         config = ModelConfig(path=str(model), dtype="float32", freeze=tuple(freeze))
         self.policy = load_policy(config, ImageConfig(), store=self.store)
         self.policy.end_token_ids = frozenset()
-        train = TrainConfig(micro_batch_tokens=micro_batch_tokens, gradient_checkpointing=gradient_checkpointing)
+        train = TrainConfig(
+            micro_batch_tokens=micro_batch_tokens,
+            gradient_checkpointing=gradient_checkpointing,
+            kept_responses_mb=KEPT_RESPONSES_MB if keep_prompts else 0,
+        )
         self.actor = HfActor(self.policy, OptimConfig(lr=LR), train, temperature=1.0, total_steps=total_steps)
         self.rollout = HfRollout(self.policy, RolloutConfig())
         self.algorithm = build_algorithm(GrpoConfig(group_size=group))

@@ -4,61 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models_builders import VISION_FAMILIES, mixed_samples
+from kept_steps import BUDGET, Step, relative_gap
+from models_builders import VISION_FAMILIES
 
-from mmrl.algorithms import build_algorithm
-from mmrl.batch import build_group_batch
-from mmrl.config.algorithm import GrpoConfig
 from mmrl.config.rollout import RolloutConfig
-from mmrl.config.run import OptimConfig, TrainConfig
-from mmrl.engines.actor import HfActor
-from mmrl.engines.base import SamplingParams
-from mmrl.engines.gradients import GradientAccumulator
+from mmrl.config.run import TrainConfig
 from mmrl.engines.rollout_hf import HfRollout
 from mmrl.models.flops import forward_flops
-from mmrl.types import RewardResult, ScoredGroup
-
-PARAMS = SamplingParams(max_response_tokens=8)
-BUDGET = 300
-
-
-class Step:
-    """A policy, its sampler and its actor; one step can be sampled and its gradient taken."""
-
-    def __init__(self, policy, pictures, *, train=None):
-        self.policy = policy
-        self.train = train or TrainConfig(micro_batch_tokens=BUDGET)
-        self.actor = HfActor(policy, OptimConfig(lr=1e-3), self.train, temperature=1.0, total_steps=4)
-        self.sampler = HfRollout(policy, RolloutConfig())
-        self.algorithm = build_algorithm(GrpoConfig(group_size=4))
-        self.samples = mixed_samples(pictures, sees_images=policy.family.sees_images)
-
-    def sample(self, *, for_update=True, step=0):
-        groups = self.sampler.generate(self.samples, PARAMS, num_responses=4, seed=0, step=step, for_update=for_update)
-        scored = [
-            ScoredGroup(group, tuple(RewardResult(float(len(set(row.token_ids))), ()) for row in group.rollouts))
-            for group in groups
-        ]
-        prompts = [self.policy.prompts.prepare(sample) for sample in self.samples]
-        batch = build_group_batch(prompts, [group.rollouts for group in groups])
-        batch = batch.with_(advantages=self.algorithm.advantages(scored, batch))
-        return batch, self.algorithm.objective(batch, response_limit=8, first_update=True)
-
-    def gradients(self, *, for_update):
-        batch, objective = self.sample(for_update=for_update)
-        self.policy.zero_grad()
-        accumulator = GradientAccumulator(
-            self.policy, self.train, self.actor._forward, self.policy.kept_prompts.backward
-        )
-        accumulator.accumulate(batch, objective)
-        return {name: weight.grad.clone() for name, weight in self.policy.named_parameters() if weight.grad is not None}
-
-
-def relative_gap(found, expected):
-    assert found.keys() == expected.keys()
-    gap = sum((found[name] - expected[name]).double().square().sum() for name in expected)
-    return float((gap / sum(gradient.double().square().sum() for gradient in expected.values())).sqrt())
-
 
 CASES = [
     *((family, freeze) for family in VISION_FAMILIES for freeze in [(), ("vision",)]),
@@ -129,7 +81,8 @@ def test_evaluation_keeps_nothing(tiny_policy, pictures):
 
 
 def test_the_share_of_kept_prompts_is_told_and_their_forward_pass_counts_once(tiny_policy, pictures):
-    step = Step(tiny_policy("qwen2_5_vl"), pictures)
+    train = TrainConfig(micro_batch_tokens=BUDGET, kept_responses_mb=0)
+    step = Step(tiny_policy("qwen2_5_vl"), pictures, train=train)
     counts = {}
     for for_update in (True, False):
         batch, objective = step.sample(for_update=for_update)

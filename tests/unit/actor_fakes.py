@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch, LossOutput, PreparedPrompt, TokenStats
 from mmrl.models.kept_prompts import KeptPrompts
+from mmrl.models.kept_responses import KeptResponses
 
 VOCABULARY = 11
 
@@ -28,6 +29,7 @@ class FakePolicy(nn.Module):
         self.scale = nn.Parameter(torch.ones(4))
         self.head = nn.Linear(4, VOCABULARY)
         self.kept_prompts = KeptPrompts(self)
+        self.kept_responses = KeptResponses(self)
         self.num_rows_of_passes: list[int] = []
 
     @property
@@ -38,6 +40,12 @@ class FakePolicy(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.scale.device
+
+    def finish_backward(self) -> None:
+        self.kept_prompts.backward()
+
+    def drop_kept(self) -> None:
+        self.kept_prompts.drop()
 
     def forward(
         self,

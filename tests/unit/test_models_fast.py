@@ -8,7 +8,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from mmrl.models.attention import ATTENTION
 from mmrl.models.families.text import TextFamily
 from mmrl.models.fast import make_fast
-from mmrl.models.fast.functions import attend_within, can_use_onednn, gated, gated_linear, linear, rms_norm, rotate
+from mmrl.models.fast.functions import (
+    attend_within,
+    can_use_onednn,
+    gated,
+    gated_linear,
+    linear,
+    rms_norm,
+    rotate,
+    rotate_packed,
+)
 from mmrl.models.prefix import empty_cache
 
 
@@ -91,6 +100,32 @@ def test_a_rotation_is_the_formula_and_keeps_lengths():
     cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
     assert_same(lambda t: rotate(t, cos, sin), lambda t: plain_rotation(t, cos.double(), sin.double()), x)
     assert torch.allclose(rotate(x, cos, sin).norm(dim=-1), x.norm(dim=-1), atol=1e-5)
+
+
+def test_queries_and_keys_that_lie_together_are_rotated_and_values_are_not():
+    x, angles = torch.randn(5, 3, 2, 8), torch.randn(5, 4)
+    cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
+
+    def plain(t):
+        c, s = cos.double()[:, None], sin.double()[:, None]
+        return torch.stack([plain_rotation(t[:, 0], c, s), plain_rotation(t[:, 1], c, s), t[:, 2]], dim=1)
+
+    assert_same(lambda t: rotate_packed(t * 1.0, cos, sin), plain, x)
+    half = rotate_packed(x.bfloat16(), cos, sin)
+    assert half.dtype == torch.bfloat16
+    assert torch.allclose(half.double(), plain(x.bfloat16().double()), atol=2e-2)
+
+
+def test_a_linear_map_of_a_known_result_has_the_gradients_of_one_that_computes_it():
+    x, weight, bias, gate, up = (torch.randn(size) for size in ((5, 16), (8, 16), (8,), (5, 16), (5, 16)))
+    known = functional.linear(x, weight, bias)
+    assert_same(lambda a, b, c: linear(a, b, c, known), functional.linear, x, weight, bias)
+    known_of_gated = functional.linear(functional.silu(gate) * up, weight, bias)
+    assert_same(
+        lambda g, u, w, b: gated_linear(g, u, w, b, known_of_gated),
+        lambda g, u, w, b: functional.linear(functional.silu(g) * u, w, b),
+        *(gate, up, weight, bias),
+    )
 
 
 def test_without_gradients_the_results_are_the_same():

@@ -13,8 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.models.attention import attend
-from mmrl.models.fast.functions import attend_within, can_use_onednn, gated, gated_linear, linear, rms_norm, rotate
+from mmrl.models.fast.functions import (
+    attend_within,
+    can_use_onednn,
+    gated,
+    gated_linear,
+    linear,
+    rms_norm,
+    rotate,
+    rotate_packed,
+)
 from mmrl.models.fast.last_tokens import mask_behind, tokens_of
+from mmrl.models.fast.outputs import linear_outputs
 
 
 def make_fast(model: nn.Module) -> None:
@@ -31,13 +41,20 @@ def with_behaviour(module: nn.Module, behaviour: type[nn.Module]) -> None:
 
 
 class FastLinear(nn.Module):
+    """Outputs that accompany a pass (`outputs`) are taken and written down in float32 on the CPU alone."""
+
     weight: Tensor
     bias: Tensor | None
 
     def forward(self, x: Tensor) -> Tensor:
-        if can_use_onednn(x, self.weight):
+        if not can_use_onednn(x, self.weight):
+            return nn.functional.linear(x, self.weight, self.bias)
+        outputs = linear_outputs()
+        if outputs is None:
             return linear(x, self.weight, self.bias)
-        return nn.functional.linear(x, self.weight, self.bias)
+        output = linear(x, self.weight, self.bias, outputs.known(self))
+        outputs.note(self, output)
+        return output
 
 
 class FastRmsNorm(nn.Module):
@@ -55,11 +72,13 @@ class FastGatedMlp(nn.Module):
         maps = (self.gate_proj, self.up_proj, self.down_proj)
         gate, up, down = maps
         is_plain = all(isinstance(part, FastLinear) for part in maps) and can_use_onednn(x, down.weight)
-        is_watched = bool(gate._forward_hooks or up._forward_hooks)
+        outputs = linear_outputs()
+        is_watched = outputs is not None or bool(gate._forward_hooks or up._forward_hooks)
         if is_plain and not is_watched and not torch.is_grad_enabled():
             return down(gated(x, gate, up))
-        if is_plain:
-            return gated_linear(gate(x), up(x), down.weight, down.bias)
+        if is_plain and torch.is_grad_enabled():
+            known = None if outputs is None else outputs.known(down)
+            return gated_linear(gate(x), up(x), down.weight, down.bias, known)
         return down(nn.functional.silu(gate(x)) * up(x))
 
 
@@ -125,9 +144,8 @@ class FastVisionAttention(nn.Module):
         self: Any, hidden_states: Tensor, cu_seqlens: Tensor, position_embeddings: tuple[Tensor, Tensor], **_: Any
     ) -> Tensor:
         length = hidden_states.shape[0]
-        query, key, value = self.qkv(hidden_states).view(length, 3, self.num_heads, -1).unbind(1)
-        cos, sin = (part.unsqueeze(1) for part in position_embeddings)
-        query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        packed = self.qkv(hidden_states).view(length, 3, self.num_heads, -1)
+        query, key, value = rotate_packed(packed, *position_embeddings).unbind(1)
         output = attend_within(query, key, value, cu_seqlens.diff().tolist(), self.scaling)
         return self.proj(output)
 

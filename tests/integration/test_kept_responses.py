@@ -1,0 +1,141 @@
+"""The update that takes what linear maps made of responses in sampling has the gradient of one that computes it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from kept_steps import Step, relative_gap
+from models_builders import VISION_FAMILIES
+
+from mmrl.config.run import TrainConfig
+from mmrl.engines.base import SamplingParams
+from mmrl.models.fast.modules import FastLinear
+
+FAMILIES = [*VISION_FAMILIES, "qwen2"]
+
+
+def train(*, megabytes=64, tokens=300):
+    return TrainConfig(micro_batch_tokens=tokens, kept_prompt_tokens=0, kept_responses_mb=megabytes)
+
+
+@pytest.fixture
+def products(monkeypatch):
+    """Tokens that each linear map of the language model's layers was multiplied by with gradients."""
+    from mmrl.models.fast import functions
+
+    counted = []
+    plain = functions._Linear.forward
+
+    def counting(ctx, x, weight, bias, known):
+        counted.append((x.shape[:-1].numel(), known is not None))
+        return plain(ctx, x, weight, bias, known)
+
+    monkeypatch.setattr(functions._Linear, "forward", staticmethod(counting))
+    return counted
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients_are_those_of_responses_forwarded_again(tiny_policy, pictures, family):
+    plain = Step(tiny_policy(family), pictures, train=train(megabytes=0)).gradients(for_update=True)
+    step = Step(tiny_policy(family), pictures, train=train())
+    batch, _ = step.sample()
+    assert len(step.policy.kept_responses.find(batch)[0].rows) == batch.num_rows - 4
+    assert relative_gap(step.gradients(for_update=True), plain) < 2e-6
+
+
+def test_linear_maps_of_kept_responses_compute_no_product_forward(tiny_policy, pictures, products):
+    policy = tiny_policy("qwen2_5_vl")
+    policy.end_token_ids = frozenset()
+    step = Step(policy, pictures, train=train())
+    batch, objective = step.sample()
+    (kept,) = policy.kept_responses.find(batch)
+    products.clear()
+    assert step.actor.train_step(batch, objective)["responses_kept"] == len(kept.rows) / batch.num_rows
+    num_maps = 6 * len(policy.family.language_model(policy.hf).layers)  # all but `down`, which is part of the gated map
+    assert sum(tokens for tokens, known in products if known) == num_maps * len(kept.rows) * 7
+    assert any(not known for _, known in products), "the last group is forwarded again"
+
+
+def test_rows_that_end_early_and_leave_the_batch_are_kept_whole(tiny_policy, pictures):
+    """Lengths that differ: padding behind a kept row holds no number that was never written."""
+    params = SamplingParams(max_response_tokens=24)
+    policies = [tiny_policy("qwen2_5_vl") for _ in range(2)]
+    ends = frozenset(range(5, 60))
+    for policy in policies:
+        policy.end_token_ids = ends
+    steps = [
+        Step(policy, pictures, train=train(megabytes=megabytes), params=params)
+        for policy, megabytes in zip(policies, (0, 64), strict=True)
+    ]
+    batch, _ = steps[1].sample()
+    assert len(set(batch.response_lengths.tolist())) > 3
+    poison(steps[1].policy)
+    plain, kept = (step.gradients(for_update=True) for step in steps)
+    assert all(gradient.isfinite().all() for gradient in kept.values())
+    assert relative_gap(kept, plain) < 2e-6
+
+
+def test_a_budget_keeps_whole_groups_from_the_first_on(tiny_policy, pictures):
+    plain = Step(tiny_policy("qwen2_5_vl"), pictures, train=train(megabytes=0)).gradients(for_update=True)
+    step = Step(tiny_policy("qwen2_5_vl"), pictures, train=train(tokens=10_000))
+    group_bytes = 4 * 7 * sum(module.weight.shape[0] * 4 for module in language_maps(step.policy))
+    step.policy.kept_responses.max_bytes = 2 * group_bytes + 1
+    batch, _ = step.sample()
+    (kept,) = step.policy.kept_responses.find(batch)
+    assert kept.rows.tolist() == list(range(8))
+    assert relative_gap(step.gradients(for_update=True), plain) < 2e-6
+
+
+def test_batches_sampled_one_after_another_are_found_in_one_update(tiny_policy, pictures):
+    plain = Step(tiny_policy("qwen2_5_vl"), pictures, train=train(megabytes=0)).gradients(for_update=True)
+    step = Step(tiny_policy("qwen2_5_vl"), pictures, train=train(tokens=10_000), max_batch_rows=8)
+    batch, _ = step.sample()
+    assert len(step.policy.kept_responses.find(batch)) > 1
+    assert relative_gap(step.gradients(for_update=True), plain) < 2e-6
+
+
+def test_rows_in_another_order_and_with_rows_between_them_are_found(tiny_policy, pictures):
+    step = Step(tiny_policy("qwen2_5_vl"), pictures, train=train())
+    batch, _ = step.sample()
+    expected = tiny_policy("qwen2_5_vl")(batch).logprobs
+    order = torch.tensor([9, 2, 0, batch.num_rows - 1])
+    found = step.policy(batch.select_rows(order)).logprobs
+    assert torch.allclose(found, expected[order][:, : found.shape[1]], atol=2e-6)
+
+
+def test_nothing_is_kept_once_a_weight_was_written_to(tiny_policy, pictures):
+    step = Step(tiny_policy("qwen2_5_vl"), pictures, train=train())
+    batch, _ = step.sample()
+    with torch.no_grad():
+        next(step.policy.hf.parameters()).add_(1e-3)
+    assert step.policy.kept_responses.find(batch) == []
+
+
+@pytest.mark.parametrize(
+    "settings", [{"kept_responses_mb": 0}, {"gradient_checkpointing": True}, {"path": "plain"}], ids=str
+)
+def test_other_ways_of_training_keep_nothing(tiny_policy, pictures, settings):
+    step = Step(tiny_policy("qwen2_5_vl"), pictures, train=TrainConfig(micro_batch_tokens=300, **settings))
+    batch, objective = step.sample()
+    assert step.policy.kept_responses.find(batch) == []
+    assert step.actor.train_step(batch, objective)["responses_kept"] == 0
+
+
+def test_half_precision_keeps_nothing(tiny_policy, pictures):
+    policy = tiny_policy("qwen2_5_vl")
+    policy.dtype = torch.bfloat16
+    step = Step(policy, pictures, train=train())
+    batch, _ = step.sample()
+    assert step.policy.kept_responses.find(batch) == []
+
+
+def language_maps(policy):
+    layers = policy.family.language_model(policy.hf).layers
+    return [module for layer in layers for module in layer.modules() if isinstance(module, FastLinear)]
+
+
+def poison(policy):
+    """What the next recording writes over is no number at first."""
+    policy.kept_responses.drop()
+    for buffer in policy.kept_responses._spare.values():
+        buffer.fill_(torch.nan)
