@@ -29,7 +29,7 @@ Pages = Callable[..., Page]
 Shoot = Callable[[Page, str], list[Path]]
 NUM = 10
 PASSWORD = "correct horse battery"
-JOB_MS = 240_000
+JOB_MS = 300_000
 """For a job that a worker has to take, start and finish."""
 QUICK = {
     "MMRL_CONSOLE_PASSWORD": PASSWORD,
@@ -68,6 +68,8 @@ def test_from_a_finished_run_over_marks_of_two_people_to_a_run_that_learned_from
 
 def _read_a_group(page: Page, run: Job) -> None:
     page.get_by_role("link", name="Read them all").click()
+    expect(page).to_have_url(re.compile(r"/responses\?run="))
+    settle(page)
     expect(page.get_by_text("reward").first).to_be_visible()
     page.goto(f"/responses?run={run.id}&step=1&tokens=logprob")
     settle(page)
@@ -157,6 +159,7 @@ def _see_agreement(page: Page, home: Home, panel: str) -> None:
     assert float(cells.nth(1).inner_text().replace("−", "-")) == pytest.approx(kappa, abs=5e-3)
     expect(page.get_by_text("Divided over 2")).to_be_visible()
     for word, place in (("j", 2), ("k", 1)):
+        settle(page)
         page.keyboard.press(word)
         expect(page.get_by_text(f"{place} of 2")).to_be_visible()
 
