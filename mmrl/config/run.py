@@ -122,7 +122,8 @@ class TrainConfig(ConfigModel):
     of the same weights; null is as many as micro_batch_tokens, 0 keeps none."""
     kept_responses_mb: int = Field(512, ge=0)
     """Memory in MiB for what the engine `hf` has computed of responses while it sampled them and the update of the same
-    weights need not compute again, in float32 on the CPU; 0 keeps nothing."""
+    weights need not compute again, in float32 on the CPU. Room is made for responses of the full length; 0 keeps
+    nothing."""
     path: Literal["prefix", "plain", "packed"] = "prefix"
     """prefix forwards a group's prompt and images once; plain forwards them with every response; packed does too, but
     puts them one behind the other in one row without padding, for samples of a single answer."""

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch, PreparedPrompt
+from mmrl.models.fast.functions import can_use_onednn
 from mmrl.models.fast.modules import FastLinear
 from mmrl.models.fast.outputs import with_linear_outputs
 from mmrl.models.kept_prompts import PromptKey, prompt_key
@@ -49,7 +50,7 @@ class Recording:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every map wrote down every position, which it does not in a precision that is not kept."""
+        """Whether every map wrote down every position."""
         return self._num_noted == len(self.buffers) * self.num_positions
 
     @contextmanager
@@ -128,6 +129,8 @@ class KeptResponses:
         if not self.max_bytes:
             return None
         maps = [part for layer in self._layers for part in layer.modules() if isinstance(part, FastLinear)]
+        if not all(can_use_onednn(part.weight, part.weight) for part in maps):
+            return None
         row_bytes = num_inputs * sum(part.weight.shape[0] * part.weight.element_size() for part in maps)
         if not row_bytes:
             return None
@@ -135,9 +138,7 @@ class KeptResponses:
         ends = ends[ends * row_bytes <= self.max_bytes - self._num_bytes]
         if not len(ends):
             return None
-        num_rows = int(ends[-1])
-        self._num_bytes += num_rows * row_bytes
-        return Recording(self._buffers(maps, num_rows, num_inputs))
+        return Recording(self._buffers(maps, int(ends[-1]), num_inputs))
 
     def keep(self, recording: Recording, prompts: Sequence[PreparedPrompt], token_ids: Sequence[Sequence[int]]) -> None:
         """prompts, token_ids: of each of the recording's rows, or of more."""
@@ -148,6 +149,7 @@ class KeptResponses:
         for row in range(recording.num_rows):
             self._places[prompt_key(prompts[row]), tuple(token_ids[row])] = (len(self._recordings), row)
         self._recordings.append(recording)
+        self._num_bytes += sum(buffer.nbytes for buffer in recording.buffers.values())
 
     def find(self, batch: GroupBatch) -> list[KeptRows]:
         """The rows of `batch` that are kept, in ascending order within each recording."""
