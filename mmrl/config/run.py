@@ -117,9 +117,6 @@ class TrainConfig(ConfigModel):
     gradient_checkpointing: bool = False
     """Keep only the inputs of layers and vision blocks, and compute them again going backward: less memory, about a
     third more work."""
-    kept_prompt_tokens: int | None = Field(None, ge=0)
-    """Prompt tokens of a step whose forward pass, images included, the engine `hf` keeps from sampling for the update
-    of the same weights; null is as many as micro_batch_tokens, 0 keeps none."""
     kept_responses_mb: int = Field(512, ge=0)
     """Memory in MiB for what the engine `hf` has computed of responses while it sampled them and the update of the same
     weights need not compute again, in float32 on the CPU. Room is made for responses of the full length; 0 keeps

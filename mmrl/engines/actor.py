@@ -54,8 +54,7 @@ class HfActor:
             policy.checkpoint_gradients()
         # The graph of kept prompts would need whole weights between sampling and update.
         keeps_prompts = train.path == "prefix" and policy.lockstep is None
-        kept_tokens = train.micro_batch_tokens if train.kept_prompt_tokens is None else train.kept_prompt_tokens
-        policy.kept_prompts.max_tokens = kept_tokens if keeps_prompts else 0
+        policy.kept_prompts.max_tokens = train.micro_batch_tokens if keeps_prompts else 0
         keeps_responses = keeps_prompts and not train.gradient_checkpointing and not has_adapter(policy.hf)
         policy.kept_responses.max_bytes = train.kept_responses_mb << 20 if keeps_responses else 0
         self._updates = Updates(

@@ -13,7 +13,7 @@ from PIL import Image
 
 LR = 1e-5
 MICRO_BATCH_TOKENS = 1800
-KEPT_RESPONSES_MB = 480
+KEPT_RESPONSES_MB = 400
 """With these two a step stays within half of the memory that TRL takes."""
 
 

@@ -15,7 +15,7 @@ FAMILIES = [*VISION_FAMILIES, "qwen2"]
 
 
 def train(*, megabytes=64, tokens=300):
-    return TrainConfig(micro_batch_tokens=tokens, kept_prompt_tokens=0, kept_responses_mb=megabytes)
+    return TrainConfig(micro_batch_tokens=tokens, kept_responses_mb=megabytes)
 
 
 @pytest.fixture
