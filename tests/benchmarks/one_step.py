@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 
 LR = 1e-5
-MICRO_BATCH_TOKENS = 1800
-KEPT_RESPONSES_MB = 400
+MICRO_BATCH_TOKENS = 1500
+KEPT_RESPONSES_MB = 512
 """With these two a step stays within half of the memory that TRL takes."""
 
 
