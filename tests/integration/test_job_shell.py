@@ -100,7 +100,7 @@ def test_a_job_that_could_not_begin_tells_why(tmp_path: Path, environment: dict[
     subprocess.run([*mmrl, "worker", "start", "--until-idle"], env=environment, capture_output=True, check=True)
     done = subprocess.run([*mmrl, "job", "logs", "-f", job], env=environment, capture_output=True, text=True)
     assert done.returncode == 6
-    assert f"my run/1: failed: {taken} holds attempt 1 of a run already" in done.stderr
+    assert f"my run/1: failed; it never started: {taken} holds attempt 1 of a run already" in done.stderr
 
 
 def start_run(tmp_path: Path, environment: dict[str, str], *words: str) -> subprocess.Popen[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from threading import Thread
 
 import pytest
@@ -94,6 +95,7 @@ def test_what_was_begun_is_kept_for_its_person_until_it_is_a_mark(
     key = item_key("p1", (B, A))
     marks.begin(key, {"reason": "mis"})
     marks.begin("another", {"reason": ""})
+    time.sleep(0.01)  # the databases' clock counts milliseconds
     marks.begin(key, {"reason": "misread"})
     assert marks.begun() == {key: {"reason": "misread"}, "another": {"reason": ""}}
     assert list(marks.begun()) == ["another", key], "the one that was changed last comes last"
