@@ -12,7 +12,7 @@ import argparse
 import json
 
 from against_trl import Clock, as_text, child, compare, settings_of, timed
-from one_step import LR, Stepper, full_length_reward, question, random_images
+from one_step import LR, MICRO_BATCH_TOKENS, Stepper, full_length_reward, question, random_images
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -27,6 +27,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seen", action="store_true", help="repeat the images of the step before")
     parser.add_argument("--steps", type=int, default=3, help="timed steps of each process, after one that is not")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--micro-batch-tokens", type=int, default=MICRO_BATCH_TOKENS, help="of mmrl")
     parser.add_argument("--trl-micro-batches", type=int, nargs="*", default=None)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--side", choices=["mmrl", "trl"], help=argparse.SUPPRESS)
@@ -48,7 +49,7 @@ def main() -> None:
 def compare_sides(options: argparse.Namespace) -> dict:
     rows = options.prompts * options.group
     sizes = options.trl_micro_batches or sorted({size for size in (8, 32, rows) if size <= rows and rows % size == 0})
-    names = ("image_px", "images", "prompts", "group", "new_tokens", "model", "steps", "threads")
+    names = ("image_px", "images", "prompts", "group", "new_tokens", "model", "steps", "threads", "micro_batch_tokens")
     more = ["--freeze", options.freeze] if options.freeze else []
     more += ["--seen"] if options.seen else []
 
@@ -75,6 +76,7 @@ def run_mmrl(options: argparse.Namespace) -> dict:
         new_tokens=options.new_tokens,
         freeze=(options.freeze,) if options.freeze else (),
         total_steps=options.steps + 1,
+        micro_batch_tokens=options.micro_batch_tokens,
     )
     clock, steps = Clock(), []
     for step in range(options.steps + 1):

@@ -14,13 +14,15 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "benchmarks.md"
 
+LARGE_IMAGES = [
+    *("--image-px", "448", "--prompts", "4", "--new-tokens", "16"),
+    *("--micro-batch-tokens", "1800"),  # all of it in one pass
+]
 GRPO_STEPS = {
     "16 prompts x 8, 224 px, 64 new tokens": ["--image-px", "224", "--prompts", "16", "--new-tokens", "64"],
-    "4 prompts x 8, 448 px, 16 new tokens": ["--image-px", "448", "--prompts", "4", "--new-tokens", "16"],
-    "the same, vision frozen": ["--image-px", "448", "--prompts", "4", "--new-tokens", "16", "--freeze", "vision"],
-    "the same, frozen, images seen before": [
-        *("--image-px", "448", "--prompts", "4", "--new-tokens", "16", "--freeze", "vision", "--seen"),
-    ],
+    "4 prompts x 8, 448 px, 16 new tokens": LARGE_IMAGES,
+    "the same, vision frozen": [*LARGE_IMAGES, "--freeze", "vision"],
+    "the same, frozen, images seen before": [*LARGE_IMAGES, "--freeze", "vision", "--seen"],
     "text only, 8 prompts x 16, 128 new tokens": [
         *("--image-px", "0", "--prompts", "8", "--group", "16", "--new-tokens", "128"),
     ],
