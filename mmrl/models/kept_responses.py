@@ -1,9 +1,10 @@
 """What the linear maps made of responses while they were sampled, kept for the update of the same weights.
 
 Decoding and the first update after it forward the same tokens under the same weights. A `Recording` writes down the
-outputs of the language model's linear maps token by token; the update's forward pass takes them (`taking`) and is left
-with attention and what goes element by element. It also needs them for its backward pass, so what is kept is memory of
-the whole batch where it would have been memory of a micro-batch: at most `max_bytes`, whole groups until they are full.
+outputs of the language model's linear maps token by token; the update's forward pass takes them (`KeptRows`) and is
+left with attention and what goes element by element. It also needs them for its backward pass, so what is kept is
+memory of the whole batch where it would have been memory of a micro-batch: at most `max_bytes`, whole groups until they
+are full.
 
 The last group of what is sampled together is never kept, so that the canary always has responses that the update has
 forwarded by itself. What was kept is worth nothing once a weight was written to.

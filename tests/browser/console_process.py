@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_START_S = 120
+_START_S = 60
 _END_S = 60
 
 

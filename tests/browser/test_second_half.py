@@ -29,7 +29,7 @@ Pages = Callable[..., Page]
 Shoot = Callable[[Page, str], list[Path]]
 NUM = 10
 PASSWORD = "correct horse battery"
-JOB_MS = 300_000
+JOB_MS = 240_000
 """For a job that a worker has to take, start and finish."""
 QUICK = {
     "MMRL_CONSOLE_PASSWORD": PASSWORD,

@@ -56,6 +56,18 @@ def test_linear_maps_of_kept_responses_compute_no_product_forward(tiny_policy, p
     assert any(not known for _, known in products), "the last group is forwarded again"
 
 
+def test_products_that_were_kept_do_not_count_again(tiny_policy, pictures):
+    counts = []
+    for megabytes in (0, 64):
+        step = Step(tiny_policy("qwen2_5_vl"), pictures, train=train(megabytes=megabytes))
+        batch, objective = step.sample()
+        kept = [row for part in step.policy.kept_responses.find(batch) for row in part.rows.tolist()]
+        counts.append(step.actor.train_step(batch, objective)["flops"])
+    num_tokens = int((batch.response_lengths[kept] - 1).sum())
+    spared = 2 * num_tokens * sum(module.weight.numel() for module in language_maps(step.policy))
+    assert counts[0] - counts[1] == pytest.approx(spared)
+
+
 def test_rows_that_end_early_and_leave_the_batch_are_kept_whole(tiny_policy, pictures):
     """Lengths that differ: padding behind a kept row holds no number that was never written."""
     params = SamplingParams(max_response_tokens=24)
