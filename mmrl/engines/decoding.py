@@ -19,6 +19,7 @@ from torch.nn.functional import pad
 from mmrl.engines.base import SamplingParams
 from mmrl.engines.sampling import draw_tokens
 from mmrl.engines.stopping import StopStrings
+from mmrl.models.fast.packed import with_packed_weights
 from mmrl.models.group_cache import GroupCache
 from mmrl.models.kept_responses import Recording
 from mmrl.models.policy import PolicyModel, Prefix
@@ -93,21 +94,22 @@ def decode(
     cache = GroupCache(prompts, prompt_of_row)
     hidden = torch.cat([prompt.last_hidden for prompt in prompts])[prompt_of_row.to(policy.device)]
     sheet = _Sheet(policy, seeds, params)
-    for position in range(limit):
-        log_probs = policy.log_probs_of(hidden, params.temperature)
-        drawn, chosen = draw_tokens(log_probs, params, sheet.seeds, position)
-        going = sheet.write(position, drawn, chosen)
-        if not len(going) or position + 1 == limit:
-            break
-        if len(going) < COMPACT_BELOW * cache.num_rows:
-            cache.select(going)
-            sheet.select(going)
-            drawn = drawn[going]
-        if position % RESERVED_TOKENS == 0:
-            cache.reserve(min(RESERVED_TOKENS, limit - 1 - position))
-        with nullcontext() if recording is None else recording.at(position, sheet.rows):
-            hidden = _forward(policy, cache, drawn)
-        num_steps, num_rows = num_steps + 1, num_rows + cache.num_rows
+    with with_packed_weights(policy.linear_maps(), num_rows=cache.num_rows):
+        for position in range(limit):
+            log_probs = policy.log_probs_of(hidden, params.temperature)
+            drawn, chosen = draw_tokens(log_probs, params, sheet.seeds, position)
+            going = sheet.write(position, drawn, chosen)
+            if not len(going) or position + 1 == limit:
+                break
+            if len(going) < COMPACT_BELOW * cache.num_rows:
+                cache.select(going)
+                sheet.select(going)
+                drawn = drawn[going]
+            if position % RESERVED_TOKENS == 0:
+                cache.reserve(min(RESERVED_TOKENS, limit - 1 - position))
+            with nullcontext() if recording is None else recording.at(position, sheet.rows):
+                hidden = _forward(policy, cache, drawn)
+            num_steps, num_rows = num_steps + 1, num_rows + cache.num_rows
     return sheet.responses(num_steps, num_rows)
 
 

@@ -24,6 +24,7 @@ from mmrl.engines.metric_sums import MetricSums
 from mmrl.engines.micro_batches import num_forwarded_tokens, num_real_tokens
 from mmrl.engines.optimizer import gradient_norm
 from mmrl.engines.passes import Pass, plan_passes
+from mmrl.models.fast.functions import gradients_added_in_place
 from mmrl.models.lockstep import Lockstep, everyones, local_part, nothing_of
 
 
@@ -68,11 +69,12 @@ class GradientAccumulator:
         """One pass over `batch`. Raises NotFiniteError if the loss of a micro-batch or the gradient is not finite."""
         logprobs = torch.zeros_like(batch.response_mask)
         mine = _Tally(num_tokens=num_real_tokens(batch))
-        for done in self._passes(batch, objective):
-            mine.count(done, path=self.train.path)
-            if isinstance(done.stats, TokenStats) and not done.part.is_filler:
-                logprobs[done.part.rows, : done.stats.logprobs.shape[1]] = done.stats.logprobs.detach().to(logprobs)
-        self.finish_backward()
+        with gradients_added_in_place(self.lockstep is None):
+            for done in self._passes(batch, objective):
+                mine.count(done, path=self.train.path)
+                if isinstance(done.stats, TokenStats) and not done.part.is_filler:
+                    logprobs[done.part.rows, : done.stats.logprobs.shape[1]] = done.stats.logprobs.detach().to(logprobs)
+            self.finish_backward()
         norm = gradient_norm(self.module.parameters())
         mine.squared_norm = float(norm.double().square())
         tallies = everyones(self.lockstep, mine)

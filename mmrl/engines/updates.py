@@ -27,6 +27,7 @@ from mmrl.engines.optimizer import (
     optimizer_state,
     set_learning_rate,
 )
+from mmrl.models.freed_memory import keep_freed_memory
 from mmrl.models.lockstep import Lockstep, everyones
 
 logger = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ class Updates:
         finish_backward: Callable[[], None] = lambda: None,
         lockstep: Lockstep | None = None,
     ) -> None:
+        keep_freed_memory()
         self.optimizer = build_optimizer(module, optim)
         self._module = module
         self._gradients = GradientAccumulator(module, train, forward, finish_backward, lockstep)

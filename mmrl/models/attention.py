@@ -33,17 +33,19 @@ def attend(
     scaling: float | None = None,
     dropout: float = 0.0,
     segment_lengths: Sequence[int] | None = None,
+    with_log_sums: bool = False,
     **_: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Tensor | None]:
     """query (rows, heads, queries, dim) over key and value (rows, kv_heads, keys, dim): (rows, queries, heads, dim).
 
     segment_lengths: the row is made of sequences of these lengths, each of which sees only itself. They are attended to
     one by one, which takes no more products than they have by themselves.
 
-    In decoding over a `GroupCache` its layer comes as key and value, and attends itself.
+    In decoding over a `GroupCache` its layer comes as key and value, and attends itself; with_log_sums: then it also
+    gives, second, the logarithms of the sums that its weights were divided by.
     """
     if isinstance(key, GroupLayer):
-        return key.attend(query, query.shape[-1] ** -0.5 if scaling is None else scaling), None
+        return key.attend(query, query.shape[-1] ** -0.5 if scaling is None else scaling, with_log_sums=with_log_sums)
     if segment_lengths is not None:
         parts = zip(*(each.split(list(segment_lengths), dim=2) for each in (query, key, value)), strict=True)
         own = [attend(module, q, k, v, None, scaling=scaling, dropout=dropout)[0] for q, k, v in parts]

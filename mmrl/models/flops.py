@@ -73,7 +73,8 @@ def step_flops(
     and take none); a frozen part that gradients only pass through takes it once, one that none reaches not at all.
     A frozen tower counts nothing here: its features were computed when the responses were sampled, and kept.
     forwarded_before: prompts whose forward pass was kept from sampling, which does not count here again.
-    rows_forwarded_before: of the batch, whose linear maps' outputs were kept from sampling; these do not either.
+    rows_forwarded_before: of the batch, of which what linear maps and attention made was kept from sampling;
+    that does not either.
     """
     forward = forward_flops(
         policy,
@@ -86,8 +87,6 @@ def step_flops(
     parts = policy.family.parts(policy.hf)
     trains = {part: any(_is_trained(module) for module in modules) for part, modules in parts.items()}
     before = forward_flops(policy, forwarded_before, (), ())
-    lengths = batch.response_lengths.tolist()
-    num_kept_tokens = sum(max(lengths[row] - 1, 0) for row in rows_forwarded_before)
     tower = 2.0 if trains.get("vision") else 0.0
     projector = 2.0 if trains.get("projector") else tower / 2
     language = 2.0 if trains["language"] else float(bool(tower or projector))
@@ -102,8 +101,20 @@ def step_flops(
         + forward.projector * (1 + projector)
         + forward.language * (1 + language)
         - before.total
-        - 2.0 * num_kept_tokens * _linear_size(policy.family.language_model(policy.hf).layers)
+        - _layers_flops(policy, batch, rows_forwarded_before)
     )
+
+
+def _layers_flops(policy: PolicyModel, batch: GroupBatch, rows: Iterable[int]) -> float:
+    """Forward passes of these rows of `batch` through the layers behind their prompts, on the prefix path."""
+    layers = policy.family.language_model(policy.hf).layers
+    prompts, lengths = batch.prompt_of_row.tolist(), batch.response_lengths.tolist()
+    num_tokens = pairs = 0
+    for row in rows:
+        num_inputs = max(lengths[row] - 1, 0)
+        num_tokens += num_inputs
+        pairs += num_inputs * (len(batch.prompts[prompts[row]]) + num_inputs)
+    return 2.0 * num_tokens * _linear_size(layers) + 4.0 * len(layers) * _attention_width(policy) * pairs
 
 
 def _language_flops(
@@ -118,10 +129,8 @@ def _language_flops(
 
     On the prefix path the last layer makes only keys and values of a prompt's tokens before its last one.
     """
-    config = policy.hf.config.get_text_config()
     layers = policy.family.language_model(policy.hf).layers
-    heads = config.num_attention_heads
-    width = heads * (getattr(config, "head_dim", None) or config.hidden_size // heads)
+    width = _attention_width(policy)
     num_tokens = sum(len(prompt) for prompt in prompts)
     pairs = sum(len(prompt) ** 2 for prompt in prompts)
     num_predicted = len(prompts)
@@ -140,6 +149,13 @@ def _language_flops(
         pairs += num_inputs * num_keys + (len(prompts[prompt]) * num_inputs if is_plain else 0)
     linear = 2.0 * (num_tokens * _linear_size(layers) + num_predicted * head_size)
     return linear + 4.0 * len(layers) * width * pairs - left_out
+
+
+def _attention_width(policy: PolicyModel) -> int:
+    """Features of all query heads of a layer together."""
+    config = policy.hf.config.get_text_config()
+    heads = config.num_attention_heads
+    return int(heads * (getattr(config, "head_dim", None) or config.hidden_size // heads))
 
 
 def _vision_flops(policy: PolicyModel, prompts: Sequence[PreparedPrompt], *, share_images: bool) -> Flops:

@@ -105,8 +105,11 @@ class GroupLayer(DynamicLayer):
         self._num_own += 1
         return self, self
 
-    def attend(self, query: Tensor, scaling: float) -> Tensor:
-        """query (B, K·R, 1, D) over all that its row has seen: (B, 1, K·R, D)."""
+    def attend(self, query: Tensor, scaling: float, *, with_log_sums: bool = False) -> tuple[Tensor, Tensor | None]:
+        """query (B, K·R, 1, D) over all that its row has seen: (B, 1, K·R, D).
+
+        Where asked for also, for each query (B, 1, K·R), the logarithm of the sum over what it sees of exp(score).
+        """
         rows, heads, _, dim = query.shape
         key_heads, num_shared = self.keys.shape[1:3]
         keys, values = self._own_keys[:, :, : self._num_own], self._own_values[:, :, : self._num_own]
@@ -119,10 +122,17 @@ class GroupLayer(DynamicLayer):
         else:
             shared = torch.baddbmm(self._mask, grouped, prompt_keys.transpose(1, 2))
         precise = torch.promote_types(values.dtype, torch.float32)
-        weights = torch.cat([shared, own], dim=2).softmax(-1, dtype=precise).to(values.dtype)
+        scores = torch.cat([shared, own], dim=2)
+        weights = scores.softmax(-1, dtype=precise)
+        log_sums = None
+        if with_log_sums:
+            # The largest weight is exp(largest score) divided by the sum, and never rounds to zero.
+            of_slots = (scores.amax(-1) - weights.amax(-1).log())[..., None]
+            log_sums = self._layout.to_rows(of_slots, key_heads).reshape(rows, 1, heads)
+        weights = weights.to(values.dtype)
         of_prompt = self._layout.to_rows(weights[:, :, :num_shared] @ prompt_values, key_heads)
         of_own = self._layout.to_rows(weights[:, :, num_shared:], key_heads) @ values
-        return (of_prompt + of_own).reshape(rows, 1, heads, values.shape[3])
+        return (of_prompt + of_own).reshape(rows, 1, heads, values.shape[3]), log_sums
 
 
 class GroupCache:

@@ -1,8 +1,8 @@
-"""What the linear maps made of responses while they were sampled, kept for the update of the same weights.
+"""What linear maps and attention made of responses while they were sampled, kept for the update of the same weights.
 
 Decoding and the first update after it forward the same tokens under the same weights. A `Recording` writes down the
-outputs of the language model's linear maps token by token; the update's forward pass takes them (`KeptRows`) and is
-left with attention and what goes element by element. It also needs them for its backward pass, so what is kept is
+outputs of the language model's linear maps and attention token by token; the update's forward pass takes them
+(`KeptRows`) and is left with what goes element by element. It also needs them for its backward pass, so what is kept is
 memory of the whole batch where it would have been memory of a micro-batch: at most `max_bytes`, whole groups until they
 are full.
 
@@ -23,21 +23,24 @@ from torch import Tensor, nn
 
 from mmrl.batch import GroupBatch, PreparedPrompt
 from mmrl.models.fast.functions import can_use_onednn
-from mmrl.models.fast.modules import FastLinear
-from mmrl.models.fast.outputs import with_linear_outputs
+from mmrl.models.fast.modules import FastLanguageAttention, FastLinear
+from mmrl.models.fast.outputs import Part, with_pass_outputs
 from mmrl.models.kept_prompts import PromptKey, prompt_key
 from mmrl.models.weight_writes import write_counts
 
 _Key = tuple[PromptKey, tuple[int, ...]]
+_Buffers = dict[tuple[nn.Module, Part], Tensor]
+
+FLOAT32_BYTES = 4
 
 
 class Recording:
-    """The outputs of linear maps for the first rows of a batch that is decoded.
+    """The outputs of linear maps and attention for the first rows of a batch that is decoded.
 
-    buffers: of each map (rows, positions, outputs), position p holding what the token of position p became.
+    buffers: of each (rows, positions, features), position p holding what the token of position p became.
     """
 
-    def __init__(self, buffers: dict[nn.Module, Tensor]) -> None:
+    def __init__(self, buffers: _Buffers) -> None:
         self.buffers = buffers
         self._position = 0
         self._rows: Tensor | slice = slice(None)
@@ -51,7 +54,7 @@ class Recording:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every map wrote down every position."""
+        """Whether every module wrote down every position."""
         return self._num_noted == len(self.buffers) * self.num_positions
 
     @contextmanager
@@ -61,26 +64,26 @@ class Recording:
         self._num_rows = self.num_rows if whole else int(torch.searchsorted(rows, self.num_rows))
         self._rows = slice(None) if whole else rows[: self._num_rows]
         self._position, self.num_positions = position, position + 1
-        with with_linear_outputs(self):
+        with with_pass_outputs(self):
             yield
 
-    def known(self, module: nn.Module) -> Tensor | None:
+    def known(self, module: nn.Module, part: Part = "output") -> Tensor | None:
         return None
 
-    def note(self, module: nn.Module, output: Tensor) -> None:
-        self.buffers[module][self._rows, self._position] = output[: self._num_rows, 0]
+    def note(self, module: nn.Module, tensor: Tensor, part: Part = "output") -> None:
+        self.buffers[module, part][self._rows, self._position] = tensor[: self._num_rows, 0]
         self._num_noted += 1
 
     def end(self, num_inputs: Sequence[int]) -> None:
-        """Nothing but zeros behind each row's first `num_inputs` tokens: no number may be left that was never written,
-        since padding is multiplied by zero."""
+        """No number may be left behind each row's first `num_inputs` tokens that was never written, since padding is
+        multiplied by zero. There outputs are zero and sums are infinite, so that weights of attention are zero."""
         for row, length in enumerate(num_inputs[: self.num_rows]):
             if length < self.num_positions:
-                for buffer in self.buffers.values():
-                    buffer[row, length : self.num_positions] = 0
+                for (_, part), buffer in self.buffers.items():
+                    buffer[row, length : self.num_positions] = torch.inf if part == "log_sums" else 0
 
-    def of(self, module: nn.Module, rows: Tensor | slice, length: int) -> Tensor | None:
-        buffer = self.buffers.get(module)
+    def of(self, module: nn.Module, part: Part, rows: Tensor | slice, length: int) -> Tensor | None:
+        buffer = self.buffers.get((module, part))
         return None if buffer is None else buffer[rows, :length]
 
 
@@ -96,17 +99,17 @@ class KeptRows:
     recording: Recording
     recorded_rows: Tensor | slice
 
-    def known(self, module: nn.Module) -> Tensor | None:
-        return self.recording.of(module, self.recorded_rows, self.length)
+    def known(self, module: nn.Module, part: Part = "output") -> Tensor | None:
+        return self.recording.of(module, part, self.recorded_rows, self.length)
 
-    def note(self, module: nn.Module, output: Tensor) -> None:
+    def note(self, module: nn.Module, tensor: Tensor, part: Part = "output") -> None:
         """Nothing: it is known."""
 
 
 class KeptResponses:
     """max_bytes: most memory that is kept, 0 for none.
 
-    layers: of the model's language part, whose linear maps count.
+    layers: of the model's language part, whose linear maps and attention count.
     """
 
     def __init__(self, model: nn.Module, layers: Sequence[nn.Module] = ()) -> None:
@@ -117,7 +120,7 @@ class KeptResponses:
         self._places: dict[_Key, tuple[int, int]] = {}
         self._num_bytes = 0
         self._writes: list[tuple[int, int]] = []
-        self._spare: dict[nn.Module, Tensor] = {}
+        self._spare: _Buffers = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KeptResponses:
         """For a copy of the model, whose weights are others: nothing kept."""
@@ -129,17 +132,20 @@ class KeptResponses:
         self._drop_if_written()
         if not self.max_bytes:
             return None
-        maps = [part for layer in self._layers for part in layer.modules() if isinstance(part, FastLinear)]
-        if not all(can_use_onednn(part.weight, part.weight) for part in maps):
+        parts = [part for layer in self._layers for part in layer.modules()]
+        maps = [part for part in parts if isinstance(part, FastLinear)]
+        attentions = [part for part in parts if isinstance(part, FastLanguageAttention)]
+        if len(attentions) < len(self._layers) or not all(can_use_onednn(part.weight, part.weight) for part in maps):
             return None
-        row_bytes = num_inputs * sum(part.weight.shape[0] * part.weight.element_size() for part in maps)
+        widths = _widths(maps, attentions)
+        row_bytes = num_inputs * sum(widths.values()) * FLOAT32_BYTES
         if not row_bytes:
             return None
         ends = torch.nonzero(prompt_of_row.diff())[:, 0] + 1
         ends = ends[ends * row_bytes <= self.max_bytes - self._num_bytes]
         if not len(ends):
             return None
-        return Recording(self._buffers(maps, int(ends[-1]), num_inputs))
+        return Recording(self._buffers(widths, int(ends[-1]), num_inputs))
 
     def keep(self, recording: Recording, prompts: Sequence[PreparedPrompt], token_ids: Sequence[Sequence[int]]) -> None:
         """prompts, token_ids: of each of the recording's rows, or of more."""
@@ -182,17 +188,28 @@ class KeptResponses:
         self._places.clear()
         self._num_bytes = 0
 
-    def _buffers(self, maps: Sequence[nn.Module], num_rows: int, num_inputs: int) -> dict[nn.Module, Tensor]:
+    def _buffers(self, widths: dict[tuple[nn.Module, Part], int], num_rows: int, num_inputs: int) -> _Buffers:
         """Those of the step before where they are large enough: fresh memory costs as much as writing to it."""
         spare, self._spare = self._spare, {}
-        shape = (num_rows, num_inputs)
-        if maps[0] in spare and spare[maps[0]].shape[0] >= num_rows and spare[maps[0]].shape[1] == num_inputs:
-            return {part: buffer[:num_rows] for part, buffer in spare.items()}
-        return {part: part.weight.new_empty(*shape, part.weight.shape[0]) for part in maps}
+        if spare.keys() == widths.keys():
+            one = next(iter(spare.values()))
+            if one.shape[0] >= num_rows and one.shape[1] == num_inputs:
+                return {key: buffer[:num_rows] for key, buffer in spare.items()}
+        return {key: torch.empty(num_rows, num_inputs, width) for key, width in widths.items()}
 
     def _drop_if_written(self) -> None:
         if self._recordings and self._writes != write_counts([self._model]):
             self.drop()
+
+
+def _widths(maps: Sequence[Any], attentions: Sequence[Any]) -> dict[tuple[nn.Module, Part], int]:
+    """Features of what each module writes down for one token."""
+    widths: dict[tuple[nn.Module, Part], int] = {(part, "output"): part.weight.shape[0] for part in maps}
+    for attention in attentions:
+        heads = attention.q_proj.weight.shape[0] // attention.head_dim
+        widths[attention, "output"] = heads * attention.head_dim
+        widths[attention, "log_sums"] = heads
+    return widths
 
 
 def _as_slice(rows: list[int]) -> Tensor | slice:

@@ -20,7 +20,8 @@ from torch.nn.functional import pad
 from mmrl.batch import GroupBatch, PreparedImage, PreparedPrompt, TokenStats
 from mmrl.models.checkpointing import checkpoint_layers
 from mmrl.models.families import Family, ImageSlots
-from mmrl.models.fast.outputs import with_linear_outputs
+from mmrl.models.fast.modules import FastLinear
+from mmrl.models.fast.outputs import with_pass_outputs
 from mmrl.models.features import ImageEncoder
 from mmrl.models.head import Predictions, chosen_stats, log_probs
 from mmrl.models.kept_prompts import KeptPrompts
@@ -115,6 +116,11 @@ class PolicyModel(nn.Module):
         """Forgets what sampling has forwarded."""
         self.kept_responses.drop()
         self.kept_prompts.drop()
+
+    def linear_maps(self) -> list[FastLinear]:
+        """Those of the language model's layers."""
+        layers = self.family.language_model(self.hf).layers
+        return [part for layer in layers for part in layer.modules() if isinstance(part, FastLinear)]
 
     def checkpoint_gradients(self) -> None:
         """From now on layers and vision blocks keep only their inputs for the backward pass and then run again."""
@@ -269,7 +275,7 @@ class PolicyModel(nn.Module):
         for rows, width, outputs in passes:
             own_rows = rows.to(self.device)
             prompts = prefix.expand(prompt_of_row[own_rows])
-            with with_linear_outputs(outputs):
+            with with_pass_outputs(outputs):
                 own, _ = self.extend(prompts, token_ids[own_rows, :width], lengths[own_rows])
             hidden.append(own if width == num_tokens else pad(own, (0, 0, 0, num_tokens - width)))
         if len(hidden) == 1:

@@ -1,4 +1,5 @@
-"""The update that takes what linear maps made of responses in sampling has the gradient of one that computes it."""
+"""The update that takes what linear maps and attention made of responses in sampling has the gradient of one that
+computes it."""
 
 from __future__ import annotations
 
@@ -56,6 +57,26 @@ def test_linear_maps_of_kept_responses_compute_no_product_forward(tiny_policy, p
     assert any(not known for _, known in products), "the last group is forwarded again"
 
 
+def test_attention_of_kept_responses_is_not_computed_again(tiny_policy, pictures, monkeypatch):
+    from mmrl.models import attention
+
+    policy = tiny_policy("qwen2_5_vl")
+    policy.end_token_ids = frozenset()
+    step = Step(policy, pictures, train=train())
+    batch, objective = step.sample()
+    (kept,) = policy.kept_responses.find(batch)
+    queries, plain = [], attention.scaled_dot_product_attention
+
+    def counting(query, *arguments, **named):
+        queries.append(query.shape[0] * query.shape[2])
+        return plain(query, *arguments, **named)
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", counting)
+    step.actor.train_step(batch, objective)
+    num_layers = len(policy.family.language_model(policy.hf).layers)
+    assert sum(queries) == num_layers * (batch.num_rows - len(kept.rows)) * 7
+
+
 def test_products_that_were_kept_do_not_count_again(tiny_policy, pictures):
     counts = []
     for megabytes in (0, 64):
@@ -63,9 +84,12 @@ def test_products_that_were_kept_do_not_count_again(tiny_policy, pictures):
         batch, objective = step.sample()
         kept = [row for part in step.policy.kept_responses.find(batch) for row in part.rows.tolist()]
         counts.append(step.actor.train_step(batch, objective)["flops"])
-    num_tokens = int((batch.response_lengths[kept] - 1).sum())
-    spared = 2 * num_tokens * sum(module.weight.numel() for module in language_maps(step.policy))
-    assert counts[0] - counts[1] == pytest.approx(spared)
+    num_inputs = [int(batch.response_lengths[row]) - 1 for row in kept]
+    prompts = [len(batch.prompts[int(batch.prompt_of_row[row])]) for row in kept]
+    products = 2 * sum(num_inputs) * sum(module.weight.numel() for module in language_maps(step.policy))
+    seen = sum(own * (prompt + own) for own, prompt in zip(num_inputs, prompts, strict=True))
+    attended = sum(4 * seen * attention.q_proj.weight.shape[0] for attention in attentions(step.policy))
+    assert counts[0] - counts[1] == pytest.approx(products + attended)
 
 
 def test_rows_that_end_early_and_leave_the_batch_are_kept_whole(tiny_policy, pictures):
@@ -90,7 +114,11 @@ def test_rows_that_end_early_and_leave_the_batch_are_kept_whole(tiny_policy, pic
 def test_a_budget_keeps_whole_groups_from_the_first_on(tiny_policy, pictures):
     plain = Step(tiny_policy("qwen2_5_vl"), pictures, train=train(megabytes=0)).gradients(for_update=True)
     step = Step(tiny_policy("qwen2_5_vl"), pictures, train=train(tokens=10_000))
-    group_bytes = 4 * 7 * sum(module.weight.shape[0] * 4 for module in language_maps(step.policy))
+    width = sum(module.weight.shape[0] for module in language_maps(step.policy))
+    for attention in attentions(step.policy):
+        heads = attention.q_proj.weight.shape[0] // attention.head_dim
+        width += heads * attention.head_dim + heads
+    group_bytes = 4 * 7 * width * 4
     step.policy.kept_responses.max_bytes = 2 * group_bytes + 1
     batch, _ = step.sample()
     (kept,) = step.policy.kept_responses.find(batch)
@@ -144,6 +172,10 @@ def test_half_precision_keeps_nothing(tiny_policy, pictures):
 def language_maps(policy):
     layers = policy.family.language_model(policy.hf).layers
     return [module for layer in layers for module in layer.modules() if isinstance(module, FastLinear)]
+
+
+def attentions(policy):
+    return [layer.self_attn for layer in policy.family.language_model(policy.hf).layers]
 
 
 def poison(policy):

@@ -7,12 +7,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmrl.models.attention import ATTENTION
 from mmrl.models.families.text import TextFamily
-from mmrl.models.fast import make_fast
+from mmrl.models.fast import functions, make_fast, packed
 from mmrl.models.fast.functions import (
     attend_within,
+    attention_of_known,
     can_use_onednn,
     gated,
     gated_linear,
+    gradients_added_in_place,
     linear,
     rms_norm,
     rotate,
@@ -133,7 +135,8 @@ def test_without_gradients_the_results_are_the_same():
     x, weight, angles = torch.randn(5, 16), torch.randn(16), torch.randn(5, 8)
     cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
     with torch.no_grad():
-        assert torch.allclose(gated(x, model["gate"], model["up"]), functional.silu(model["gate"](x)) * model["up"](x))
+        gate, up = ((model[name].weight, model[name].bias) for name in ("gate", "up"))
+        assert torch.allclose(gated(x, gate, up), functional.silu(model["gate"](x)) * model["up"](x))
         assert torch.allclose(rms_norm(x, weight, 1e-6), plain_rms_norm(x, weight), atol=1e-5)
         assert torch.allclose(rotate(x, cos, sin), plain_rotation(x, cos, sin), atol=1e-6)
         assert torch.allclose(linear(x, model["up"].weight, None), x @ model["up"].weight.t(), atol=1e-5)
@@ -189,3 +192,108 @@ def test_weights_keep_their_names_and_a_copy_stays_fast():
     assert list(model.state_dict()) == names
     assert [type(part).__name__ for part in again] == ["FastLinear", "LayerNorm", "FastLinear"]
     assert torch.allclose(again(x), before, atol=1e-6)
+
+
+@pytest.mark.parametrize("length", [1, 5])
+def test_attention_that_is_known_has_the_gradients_of_one_that_computes_it(length):
+    keys, scaling = length + 4, 0.3
+    query, key, value = torch.randn(3, 6, length, 8), torch.randn(3, 2, keys, 8), torch.randn(3, 2, keys, 8)
+    seen = torch.ones(length, keys, dtype=torch.bool).tril(4)
+    mask = torch.zeros(3, 1, length, keys).masked_fill_(~seen, -torch.inf)
+    mask[1, :, :, 2] = -torch.inf
+    scores = query @ key.repeat_interleave(3, dim=1).transpose(2, 3) * scaling + mask
+    output = (scores.softmax(-1) @ value.repeat_interleave(3, dim=1)).transpose(1, 2).flatten(2)
+    log_sums = scores.logsumexp(-1).transpose(1, 2)
+
+    def plain(q, k, v):
+        attended = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask.to(q.dtype), scale=scaling, enable_gqa=True
+        )
+        return attended.transpose(1, 2).flatten(2)
+
+    def known(q, k, v):
+        return attention_of_known(q, k, v, mask, scaling, output, log_sums)
+
+    assert_same(known, plain, query, key, value)
+    with torch.no_grad():
+        assert known(query, key, value) is output
+
+
+def test_queries_of_padding_send_nothing_back_however_large_their_scores():
+    query = torch.full((1, 2, 3, 8), 100.0, requires_grad=True)
+    key, value = torch.full((1, 2, 3, 8), 100.0, requires_grad=True), torch.randn(1, 2, 3, 8, requires_grad=True)
+    output, log_sums = torch.zeros(1, 3, 16), torch.full((1, 3, 2), torch.inf)
+    attention_of_known(query, key, value, None, 1.0, output, log_sums).backward(torch.zeros(1, 3, 16))
+    assert all(torch.equal(each.grad, torch.zeros_like(each)) for each in (query, key, value))
+
+
+def gradients_of_two_passes(weights, *, in_place):
+    """Of a linear and a gated map of more and of fewer outputs than inputs, over two batches one after another."""
+    torch.manual_seed(1)
+    wide, narrow = (weight.clone().requires_grad_() for weight in weights)
+    with gradients_added_in_place(in_place):
+        for _ in range(2):
+            hidden = linear(torch.randn(6, 8), wide, None)
+            gated_linear(hidden, hidden, narrow, None).square().sum().backward()
+    return wide.grad, narrow.grad
+
+
+def test_gradients_added_in_place_are_the_sums_that_autograd_makes(monkeypatch):
+    weights = torch.randn(24, 8), torch.randn(8, 24)
+    expected = gradients_of_two_passes(weights, in_place=False)
+    given, plain = [], functions._weight_gradient
+
+    def watched(*arguments):
+        given.append(plain(*arguments))
+        return given[-1]
+
+    monkeypatch.setattr(functions, "_weight_gradient", watched)
+    found = gradients_of_two_passes(weights, in_place=True)
+    assert [gradient is None for gradient in given] == [False, False, True, True]
+    for one, other in zip(found, expected, strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_a_hook_on_a_weights_gradient_sees_each_of_them():
+    weight, seen = torch.randn(4, 3, requires_grad=True), []
+    weight.register_hook(lambda gradient: seen.append(gradient.clone()))
+    with gradients_added_in_place(True):
+        for _ in range(2):
+            linear(torch.ones(2, 3), weight, None).sum().backward()
+    assert len(seen) == 2
+    assert torch.equal(weight.grad, torch.full((4, 3), 4.0))
+
+
+def test_gradients_that_are_asked_for_outside_of_an_update_are_given():
+    weight = torch.randn(4, 3, requires_grad=True)
+    for _ in range(2):
+        linear(torch.ones(2, 3), weight, None).sum().backward()
+    (gradient,) = torch.autograd.grad(linear(torch.ones(2, 3), weight, None).sum(), weight)
+    assert torch.equal(gradient, torch.full((4, 3), 2.0))
+    assert torch.equal(weight.grad, torch.full((4, 3), 4.0))
+
+
+def test_packed_weights_are_taken_without_gradients_and_within_their_budget(monkeypatch):
+    model = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.Linear(24, 8, bias=False))
+    make_fast(model)
+    x = torch.randn(5, 1, 16)
+    multiplied, plain = [], functions._product
+
+    def watched(x, weight, bias):
+        multiplied.append(weight)
+        return plain(x, weight, bias)
+
+    monkeypatch.setattr(functions, "_product", watched)
+    with torch.no_grad():
+        expected = model(x)
+    monkeypatch.setattr(packed, "MOST_PACKED", model[0].weight.nbytes)
+    with packed.with_packed_weights(model, num_rows=5):
+        with torch.no_grad():
+            found = model(x)
+        learned = model(x)
+    with torch.no_grad():
+        model(x)
+    is_packed = [weight is not layer.weight for weight, layer in zip(multiplied, [*model] * 4, strict=True)]
+    assert is_packed == [False, False, True, False, False, False, False, False]
+    assert torch.allclose(found, expected, atol=1e-6)
+    assert torch.allclose(learned, expected, atol=1e-6)

@@ -42,7 +42,8 @@ class Rows:
         """One more token a row: attention over the group cache, and row by row; (rows, 1, heads, DIM) both."""
         key, value = self._noise(len(self.seen), KEY_HEADS, 1), self._noise(len(self.seen), KEY_HEADS, 1)
         query = self._noise(len(self.seen), KEY_HEADS * QUERIES_A_HEAD, 1)
-        shared, _ = attend(nn.Identity(), query, *self.group.cache.update(key, value, 0), None)
+        layers = self.group.cache.update(key, value, 0)
+        shared, self.log_sums = attend(nn.Identity(), query, *layers, None, with_log_sums=True)
         self.seen = [
             (torch.cat([keys, key[row]], dim=1), torch.cat([values, value[row]], dim=1))
             for row, (keys, values) in enumerate(self.seen)
@@ -50,6 +51,11 @@ class Rows:
         alone = [
             scaled_dot_product_attention(query[row], *self.seen[row], enable_gqa=True) for row in range(len(query))
         ]
+        scores = [
+            query[row] @ self.seen[row][0].repeat_interleave(QUERIES_A_HEAD, dim=0).transpose(1, 2) * DIM**-0.5
+            for row in range(len(query))
+        ]
+        self.log_sums_alone = torch.stack([of_row.logsumexp(-1)[:, 0] for of_row in scores])[:, None]
         return shared, torch.stack(alone).transpose(1, 2)
 
     def select(self, rows: list[int]) -> None:
@@ -75,6 +81,7 @@ def test_each_row_attends_to_its_prompt_and_its_own_tokens(lengths: list[list[in
     for _ in range(2):
         shared, alone = rows.add_token()
         assert torch.allclose(shared, alone, atol=1e-6)
+        assert torch.allclose(rows.log_sums, rows.log_sums_alone, atol=1e-6)
 
 
 @torch.no_grad()

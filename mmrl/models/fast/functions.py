@@ -5,12 +5,32 @@ All are exact: they differ from the plain form by rounding. x stands for (…, f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+_ADDS_IN_PLACE: ContextVar[bool] = ContextVar("adds_in_place", default=False)
+
+
+@contextmanager
+def gradients_added_in_place(enabled: bool) -> Iterator[None]:
+    """Within the block products that make the gradient of a weight are added to its `grad` as they are computed, once
+    it has one, which spares a pass over it and a tensor of its size.
+
+    Only for `backward()`: `torch.autograd.grad` would not be given what was added. Weights with hooks on their gradient
+    are left to autograd.
+    """
+    token = _ADDS_IN_PLACE.set(enabled)
+    try:
+        yield
+    finally:
+        _ADDS_IN_PLACE.reset(token)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, known: Tensor | None = None) -> Tensor:
@@ -36,10 +56,13 @@ def can_use_onednn(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def gated(x: Tensor, gate: nn.Linear, up: nn.Linear) -> Tensor:
-    """silu(gate(x)) · up(x) without gradients, silu and product done while oneDNN writes the results."""
-    active = torch.ops.mkldnn._linear_pointwise(x, gate.weight, gate.bias, "swish", [], "")
-    product: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, active, up.weight, up.bias, "mul")
+def gated(x: Tensor, gate: tuple[Tensor, Tensor | None], up: tuple[Tensor, Tensor | None]) -> Tensor:
+    """silu(gate(x)) · up(x) without gradients, silu and product done while oneDNN writes the results.
+
+    gate, up: weight and bias of each.
+    """
+    active = torch.ops.mkldnn._linear_pointwise(x, *gate, "swish", [], "")
+    product: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, active, *up, "mul")
     return product
 
 
@@ -77,16 +100,58 @@ def rotate_packed(packed: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([rotate(query_key, cos, sin), value], dim=1)
 
 
+def attention_of_known(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float,
+    output: Tensor,
+    log_sums: Tensor,
+) -> Tensor:
+    """The attention of query (rows, heads, T, dim) over key and value (rows, kv_heads, keys, dim) that came out before
+    as `output` (rows, T, heads · dim), which is returned, now with its gradients.
+
+    mask: (rows, 1, T, keys), added to the scores. log_sums: (rows, T, heads), the logarithm of the sum over keys of
+    exp(score), from which the backward pass has each weight again (arXiv 2205.14135, appendix B.2); +inf where a query
+    is padding.
+    """
+    if not torch.is_grad_enabled():
+        return output
+    known: Tensor = _KnownAttention.apply(query, key, value, mask, scaling, output, log_sums)
+    return known
+
+
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     result: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
     return result
 
 
-def _weight_gradient(rows: Tensor, x: Tensor) -> Tensor:
-    """(outputs, inputs) of a linear map, from rows (N, outputs) of its gradient. MKL is faster where the product's
-    first side is the longer one, by a tenth to a sixth with the shapes of training."""
+def _weight_gradient(weight: Tensor, rows: Tensor, x: Tensor) -> Tensor | None:
+    """(outputs, inputs) of a linear map, from rows (N, outputs) of its gradient; None where it was added to
+    `weight.grad`. MKL is faster where the product's first side is the longer one, by a tenth to a sixth with the shapes
+    of training."""
     x = x.reshape(-1, x.shape[-1])
-    return rows.t() @ x if rows.shape[1] >= x.shape[1] else (x.t() @ rows).t()
+    is_wide = rows.shape[1] >= x.shape[1]
+    if _takes_in_place(weight):
+        assert weight.grad is not None
+        weight.grad.addmm_(rows.t(), x) if is_wide else weight.grad.t().addmm_(x.t(), rows)
+        return None
+    return rows.t() @ x if is_wide else (x.t() @ rows).t()
+
+
+def _takes_in_place(weight: Any) -> bool:
+    if not _ADDS_IN_PLACE.get() or not weight.is_leaf:
+        return False
+    total = weight.grad
+    return (
+        type(total) is Tensor
+        and total.dtype == weight.dtype
+        and total.is_contiguous()
+        and not total.requires_grad
+        and not weight._backward_hooks
+        and not weight._post_accumulate_grad_hooks
+    )
 
 
 class _Linear(torch.autograd.Function):
@@ -103,7 +168,7 @@ class _Linear(torch.autograd.Function):
         needs_x, needs_weight, needs_bias, _ = ctx.needs_input_grad
         return (
             _product(rows, weight.t(), None).view(x.shape) if needs_x else None,
-            _weight_gradient(rows, x) if needs_weight else None,
+            _weight_gradient(weight, rows, x) if needs_weight else None,
             rows.sum(0) if needs_bias else None,
             None,
         )
@@ -126,11 +191,40 @@ class _GatedLinear(torch.autograd.Function):
         active = functional.silu(gate)
         grad_weight = None
         if ctx.needs_input_grad[2]:
-            grad_weight = _weight_gradient(rows, active * up)
+            grad_weight = _weight_gradient(weight, rows, active * up)
         grad_hidden = _product(rows, weight.t(), None).view(up.shape)
         grad_up = active.mul_(grad_hidden)
         grad_gate = torch.ops.aten.silu_backward(grad_hidden.mul_(up), gate)
         return grad_gate, grad_up, grad_weight, rows.sum(0) if ctx.needs_input_grad[3] else None, None
+
+
+class _KnownAttention(torch.autograd.Function):
+    """Forward is nothing, backward that of torch's fused attention on the CPU."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        scaling: float,
+        output: Tensor,
+        log_sums: Tensor,
+    ) -> Tensor:
+        ctx.save_for_backward(query, key, value, mask, output, log_sums)
+        ctx.scaling = scaling
+        return output.view_as(output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, mask, output, log_sums = ctx.saved_tensors
+        grad, output = (each.unflatten(2, (query.shape[1], -1)).transpose(1, 2) for each in (grad, output))
+        gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            grad, query, key, value, output, log_sums.transpose(1, 2), 0.0, False, attn_mask=mask, scale=ctx.scaling
+        )
+        return *gradients, None, None, None, None
 
 
 def _normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:

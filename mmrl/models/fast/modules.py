@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mmrl.models.attention import attend
 from mmrl.models.fast.functions import (
     attend_within,
+    attention_of_known,
     can_use_onednn,
     gated,
     gated_linear,
@@ -24,7 +25,8 @@ from mmrl.models.fast.functions import (
     rotate_packed,
 )
 from mmrl.models.fast.last_tokens import mask_behind, tokens_of
-from mmrl.models.fast.outputs import linear_outputs
+from mmrl.models.fast.outputs import pass_outputs
+from mmrl.models.fast.packed import packed_weight
 
 
 def make_fast(model: nn.Module) -> None:
@@ -49,10 +51,10 @@ class FastLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not can_use_onednn(x, self.weight):
             return nn.functional.linear(x, self.weight, self.bias)
-        outputs = linear_outputs()
+        outputs, weight = pass_outputs(), packed_weight(self)
         if outputs is None:
-            return linear(x, self.weight, self.bias)
-        output = linear(x, self.weight, self.bias, outputs.known(self))
+            return linear(x, weight, self.bias)
+        output = linear(x, weight, self.bias, outputs.known(self))
         outputs.note(self, output)
         return output
 
@@ -72,10 +74,10 @@ class FastGatedMlp(nn.Module):
         maps = (self.gate_proj, self.up_proj, self.down_proj)
         gate, up, down = maps
         is_plain = all(isinstance(part, FastLinear) for part in maps) and can_use_onednn(x, down.weight)
-        outputs = linear_outputs()
+        outputs = pass_outputs()
         is_watched = outputs is not None or bool(gate._forward_hooks or up._forward_hooks)
         if is_plain and not is_watched and not torch.is_grad_enabled():
-            return down(gated(x, gate, up))
+            return down(gated(x, (packed_weight(gate), gate.bias), (packed_weight(up), up.bias)))
         if is_plain and torch.is_grad_enabled():
             known = None if outputs is None else outputs.known(down)
             return gated_linear(gate(x), up(x), down.weight, down.bias, known)
@@ -101,7 +103,8 @@ class FastDecoderLayer(nn.Module):
 
 
 class FastLanguageAttention(nn.Module):
-    """Attention with rotary positions; heads are normalised where the family does (Qwen3).
+    """Attention with rotary positions; heads are normalised where the family does (Qwen3). Where output and sums of a
+    pass are known (`outputs`), nothing is attended to again.
 
     last_tokens: (rows,) int64, the only tokens that ask, each for what its row has up to it: (rows, 1, hidden).
     """
@@ -131,10 +134,27 @@ class FastLanguageAttention(nn.Module):
         query = rotate(query, cos, sin).transpose(1, 2)
         if past_key_values is not None:
             key, value = past_key_values.update(key, value, self.layer_idx)
-        output, _weights = attend(
-            self, query, key, value, attention_mask, scaling=self.scaling, segment_lengths=segment_lengths
+        outputs = pass_outputs()
+        output = None if outputs is None else outputs.known(self)
+        log_sums = None if outputs is None else outputs.known(self, "log_sums")
+        if output is not None and log_sums is not None:
+            attended = attention_of_known(query, key, value, attention_mask, self.scaling, output, log_sums)
+            return self.o_proj(attended), None
+        output, log_sums = attend(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=self.scaling,
+            segment_lengths=segment_lengths,
+            with_log_sums=outputs is not None,
         )
-        return self.o_proj(output.flatten(2)), None
+        output = output.flatten(2)
+        if outputs is not None and log_sums is not None:
+            outputs.note(self, output)
+            outputs.note(self, log_sums, "log_sums")
+        return self.o_proj(output), None
 
 
 class FastVisionAttention(nn.Module):
