@@ -12,7 +12,7 @@ import argparse
 import json
 
 from against_trl import Clock, as_text, child, compare, settings_of, timed
-from one_step import LR, MICRO_BATCH_TOKENS, Stepper, full_length_reward, question, random_images
+from one_step import LR, Stepper, full_length_reward, memory_settings, question, random_images
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -27,13 +27,18 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seen", action="store_true", help="repeat the images of the step before")
     parser.add_argument("--steps", type=int, default=3, help="timed steps of each process, after one that is not")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--micro-batch-tokens", type=int, default=MICRO_BATCH_TOKENS, help="of mmrl")
+    parser.add_argument("--micro-batch-tokens", type=int, default=None, help="of mmrl")
+    parser.add_argument("--kept-responses-mb", type=int, default=None, help="of mmrl")
     parser.add_argument("--trl-micro-batches", type=int, nargs="*", default=None)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--side", choices=["mmrl", "trl"], help=argparse.SUPPRESS)
     parser.add_argument("--micro-batch", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    for name, value in memory_settings(options.image_px).items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    return options
 
 
 def main() -> None:
@@ -49,7 +54,8 @@ def main() -> None:
 def compare_sides(options: argparse.Namespace) -> dict:
     rows = options.prompts * options.group
     sizes = options.trl_micro_batches or sorted({size for size in (8, 32, rows) if size <= rows and rows % size == 0})
-    names = ("image_px", "images", "prompts", "group", "new_tokens", "model", "steps", "threads", "micro_batch_tokens")
+    names = ("image_px", "images", "prompts", "group", "new_tokens", "model", "steps", "threads")
+    names += ("micro_batch_tokens", "kept_responses_mb")
     more = ["--freeze", options.freeze] if options.freeze else []
     more += ["--seen"] if options.seen else []
 
@@ -77,6 +83,7 @@ def run_mmrl(options: argparse.Namespace) -> dict:
         freeze=(options.freeze,) if options.freeze else (),
         total_steps=options.steps + 1,
         micro_batch_tokens=options.micro_batch_tokens,
+        kept_responses_mb=options.kept_responses_mb,
     )
     clock, steps = Clock(), []
     for step in range(options.steps + 1):

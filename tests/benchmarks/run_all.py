@@ -14,10 +14,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs" / "benchmarks.md"
 
-LARGE_IMAGES = [
-    *("--image-px", "448", "--prompts", "4", "--new-tokens", "16"),
-    *("--micro-batch-tokens", "1800"),  # all of it in one pass
-]
+LARGE_IMAGES = ["--image-px", "448", "--prompts", "4", "--new-tokens", "16"]
 GRPO_STEPS = {
     "16 prompts x 8, 224 px, 64 new tokens": ["--image-px", "224", "--prompts", "16", "--new-tokens", "64"],
     "4 prompts x 8, 448 px, 16 new tokens": LARGE_IMAGES,
