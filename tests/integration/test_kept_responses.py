@@ -11,6 +11,7 @@ from models_builders import VISION_FAMILIES
 from mmrl.config.run import TrainConfig
 from mmrl.engines.base import SamplingParams
 from mmrl.models.fast.modules import FastLinear
+from mmrl.models.kept_responses import Recording
 
 FAMILIES = [*VISION_FAMILIES, "qwen2"]
 
@@ -167,6 +168,15 @@ def test_half_precision_keeps_nothing(tiny_policy, pictures):
     step = Step(policy, pictures, train=train())
     batch, _ = step.sample()
     assert step.policy.kept_responses.find(batch) == []
+
+
+def test_behind_a_row_outputs_are_zero_and_sums_infinite():
+    module = torch.nn.Identity()
+    recording = Recording({(module, "output"): torch.ones(1, 3, 2), (module, "log_sums"): torch.ones(1, 3, 1)})
+    recording.num_positions = 3
+    recording.end([2])
+    assert recording.buffers[module, "output"][0, :, 0].tolist() == [1, 1, 0]
+    assert recording.buffers[module, "log_sums"][0, :, 0].tolist() == [1, 1, torch.inf]
 
 
 def language_maps(policy):
