@@ -3,7 +3,8 @@
 Where they are installed, transformers imports scikit-learn (which brings pandas and pyarrow) for assisted decoding and
 scipy for losses of object detection; accelerate imports boto3 for a dialogue about SageMaker; torch's compiler, which
 comes with torchvision, imports Triton to find out whether it is there. A process that trains needs none of them, and
-Triton only with a GPU: they cost it 0.21 GB and two seconds. Whoever imports them otherwise gets them as always.
+Triton only with a GPU: they cost it 0.21 GB and two seconds. Whoever imports them otherwise gets them as always, but
+torch itself keeps to its finding that there is no Triton.
 """
 
 from __future__ import annotations
