@@ -2,7 +2,7 @@
 # with vLLM. The wheels of torch bring CUDA's libraries along; the host needs NVIDIA's driver and container toolkit.
 FROM python:3.11-slim AS base
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends chromium fonts-dejavu-core git make tini \
+    && apt-get install -y --no-install-recommends chromium fonts-dejavu-core gcc git libc6-dev make tini \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1000 mmrl \
     && install -d -o mmrl -g mmrl /var/lib/mmrl

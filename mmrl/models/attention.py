@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from mmrl.models.fused_attention import attention
 from mmrl.models.group_cache import GroupLayer
 from mmrl.models.lean_imports import modeling_utils
 
@@ -59,16 +60,7 @@ def attend(
     if groups > 1 and attention_mask is not None and query.is_cuda:
         # Of CUDA's fused kernels none takes a mask and grouped queries at once.
         key, value, groups = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1), 1
-    output = scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=attention_mask,
-        dropout_p=dropout,
-        is_causal=is_causal,
-        scale=scaling,
-        enable_gqa=groups > 1,
-    )
+    output = attention(query, key, value, attention_mask, is_causal=is_causal, scaling=scaling, dropout=dropout)
     return output.transpose(1, 2), None
 
 

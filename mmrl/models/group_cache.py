@@ -22,6 +22,8 @@ from torch.nn.functional import pad
 from transformers import Cache
 from transformers.cache_utils import DynamicLayer
 
+from mmrl.models import kernels
+
 if TYPE_CHECKING:
     from mmrl.models.prefix import Prefix
 
@@ -31,6 +33,7 @@ class _Layout:
     """Rows as slots of their prompts, (P, W) of them, the last ones of a smaller group empty.
 
     row_of_slot: (P·W,) int64, some row where the slot is empty. slot_of_row: (B,) int64.
+    prompt_of_row: (B,) int64.
     is_full: every group has W rows and rows are in slot order, so that slots are rows.
     """
 
@@ -38,6 +41,7 @@ class _Layout:
     width: int
     row_of_slot: Tensor
     slot_of_row: Tensor
+    prompt_of_row: Tensor
     is_full: bool
 
     @classmethod
@@ -48,7 +52,7 @@ class _Layout:
         rows = torch.arange(len(prompt_of_row), device=prompt_of_row.device)
         slot_of_row = prompt_of_row * width + rows - (sizes.cumsum(0) - sizes)[prompt_of_row]
         row_of_slot = rows.new_zeros(num_prompts * width).index_copy(0, slot_of_row, rows)
-        return cls(num_prompts, width, row_of_slot, slot_of_row, is_full=num_prompts * width == len(rows))
+        return cls(num_prompts, width, row_of_slot, slot_of_row, prompt_of_row, num_prompts * width == len(rows))
 
     def to_slots(self, rows: Tensor) -> Tensor:
         """(B, K, R, X) -> (P·K, W·R, X)."""
@@ -81,6 +85,7 @@ class GroupLayer(DynamicLayer):
         self._own_keys = prompt_keys.new_empty(*no_tokens, prompt_keys.shape[3])
         self._own_values = prompt_values.new_empty(*no_tokens, prompt_values.shape[3])
         self._num_own = 0
+        self._prompt_columns: Tensor | None = None
 
     def get_seq_length(self) -> int:
         return self.keys.shape[2] + self._num_own
@@ -96,6 +101,7 @@ class GroupLayer(DynamicLayer):
         self._own_keys, self._own_values = self._own_keys[rows], self._own_values[rows]
         if prompts is not None:
             self.keys, self.values = self.keys[prompts], self.values[prompts]
+            self._prompt_columns = None
         self._mask, self._layout = mask, layout
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
@@ -110,6 +116,8 @@ class GroupLayer(DynamicLayer):
 
         Where asked for also, for each query (B, 1, K·R), the logarithm of the sum over what it sees of exp(score).
         """
+        if kernels.can_attend(query, self.keys, self.values, self._own_keys, self._own_values):
+            return self._attend_at_once(query, scaling, with_log_sums=with_log_sums)
         rows, heads, _, dim = query.shape
         key_heads, num_shared = self.keys.shape[1:3]
         keys, values = self._own_keys[:, :, : self._num_own], self._own_values[:, :, : self._num_own]
@@ -133,6 +141,23 @@ class GroupLayer(DynamicLayer):
         of_prompt = self._layout.to_rows(weights[:, :, :num_shared] @ prompt_values, key_heads)
         of_own = self._layout.to_rows(weights[:, :, num_shared:], key_heads) @ values
         return (of_prompt + of_own).reshape(rows, 1, heads, values.shape[3]), log_sums
+
+    def _attend_at_once(self, query: Tensor, scaling: float, *, with_log_sums: bool) -> tuple[Tensor, Tensor | None]:
+        if self._prompt_columns is None:
+            self._prompt_columns = kernels.as_columns(self.keys)
+        output, log_sums = kernels.attend_group(
+            query[:, :, 0],
+            self._prompt_columns,
+            self.values,
+            self._mask,
+            self._layout.prompt_of_row,
+            self._own_keys,
+            self._own_values,
+            self._num_own,
+            scaling,
+            with_log_sums=with_log_sums,
+        )
+        return output[:, None], None if log_sums is None else log_sums[:, None]
 
 
 class GroupCache:

@@ -5,12 +5,11 @@ import torch
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from mmrl.models import kernels
 from mmrl.models.attention import ATTENTION
 from mmrl.models.families.text import TextFamily
 from mmrl.models.fast import functions, make_fast, packed
 from mmrl.models.fast.functions import (
-    attend_within,
-    attention_of_known,
     can_use_onednn,
     gated,
     gated_linear,
@@ -20,6 +19,7 @@ from mmrl.models.fast.functions import (
     rotate,
     rotate_packed,
 )
+from mmrl.models.fused_attention import attend_within, attention, attention_of_known
 from mmrl.models.prefix import empty_cache
 
 
@@ -48,6 +48,12 @@ def assert_same(fast, plain, *inputs):
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(params=["kernels", "torch"], autouse=True)
+def _computed_by(request, monkeypatch):
+    if request.param == "torch":
+        monkeypatch.setattr(kernels, "_kernels", lambda: None)
 
 
 def test_a_linear_map_is_that_of_torch_with_and_without_bias():
@@ -148,18 +154,65 @@ def test_a_rotation_keeps_the_type_of_its_input():
     assert rotate(torch.randn(3, 2, 8, dtype=torch.bfloat16), cos, sin).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("lengths", [[6], [4, 4, 4], [4, 4, 2, 4], [1, 5, 5, 3]])
-def test_pieces_attend_within_themselves_only(lengths):
-    query, key, value = (torch.randn(sum(lengths), 2, 8) for _ in range(3))
+@pytest.mark.parametrize("dim", [8, 16, 80])
+@pytest.mark.parametrize("lengths", [[6], [4, 4, 4], [4, 4, 2, 4], [1, 5, 5, 3], [70, 3, 3]])
+def test_pieces_attend_within_themselves_only(lengths, dim):
+    packed = torch.randn(sum(lengths), 3, 2, dim)
 
-    def one_by_one(q, k, v):
+    def one_by_one(together):
         pieces = [
             torch.softmax(torch.einsum("qhd,khd->hqk", a, b) * 0.3, dim=-1) @ c.transpose(0, 1)
-            for a, b, c in zip(q.split(lengths), k.split(lengths), v.split(lengths), strict=True)
+            for a, b, c in (piece.unbind(1) for piece in together.split(lengths))
         ]
         return torch.cat([piece.transpose(0, 1).flatten(1) for piece in pieces])
 
-    assert_same(lambda q, k, v: attend_within(q, k, v, lengths, 0.3), one_by_one, query, key, value)
+    assert_same(lambda together: attend_within(together, lengths, 0.3), one_by_one, packed)
+
+
+@pytest.mark.parametrize(("length", "before"), [(2, 0), (5, 3), (24, 40), (70, 100), (130, 0)])
+@pytest.mark.parametrize("dim", [8, 16, 80])
+def test_attention_of_grouped_queries_is_that_of_repeated_keys(length, before, dim):
+    query, key, value = (torch.randn(2, heads, size, dim) for heads, size in ((6, length), *[(2, length + before)] * 2))
+    seen = torch.ones(2, 1, length, length + before, dtype=torch.bool).tril(before)
+    seen[1, :, :, : before // 2] = False
+    mask = torch.zeros(seen.shape).masked_fill_(~seen, -torch.inf) if before else None
+
+    def plain(q, k, v):
+        scores = q @ k.repeat_interleave(3, dim=1).transpose(2, 3) * 0.2
+        return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v.repeat_interleave(3, dim=1)
+
+    assert_same(lambda q, k, v: attention(q, k, v, mask, is_causal=mask is None, scaling=0.2), plain, query, key, value)
+
+
+def test_a_nan_in_what_attention_is_given_is_one_in_every_gradient_that_it_reaches():
+    query, key, value = (torch.randn(1, heads, 5, 16) for heads in (4, 2, 2))
+    query[0, 3, 2] = torch.nan
+    inputs = [each.requires_grad_() for each in (query, key, value)]
+    attention(*inputs, None, is_causal=True, scaling=None).sum().backward()
+    assert query.grad[0, 3, 2].isnan().all()
+    assert key.grad[0, 1, :3].isnan().all()
+    assert value.grad[0, 1, :3].isnan().all()
+    assert all(each.grad[0, 0].isfinite().all() for each in inputs)
+
+
+@pytest.mark.parametrize("size", [1, 7, 16, 1025])
+def test_gates_of_any_size_and_layout_are_the_formula(size):
+    weight, whole = torch.randn(4, size), torch.randn(3, 9, size) * 4
+
+    def run(function, w, g, u):
+        return function(g[:, :5], u[:, 2:7], w, None)
+
+    assert_same(
+        lambda *inputs: run(gated_linear, *inputs),
+        lambda *inputs: run(lambda g, u, w, _: functional.linear(functional.silu(g) * u, w), *inputs),
+        *(weight / size**0.5, whole, whole.flip(0)),
+    )
+
+
+def test_gates_far_from_zero_are_open_or_closed_and_a_nan_stays_one():
+    gate = torch.tensor([-1e4, -200.0, -88.5, -0.0, 88.5, 200.0, 1e4, torch.nan, torch.inf])
+    product = functions.gated_product(gate, torch.ones(9))
+    assert torch.allclose(product, functional.silu(gate), equal_nan=True, rtol=1e-6, atol=1e-30)
 
 
 @torch.no_grad()
@@ -194,10 +247,11 @@ def test_weights_keep_their_names_and_a_copy_stays_fast():
     assert torch.allclose(again(x), before, atol=1e-6)
 
 
-@pytest.mark.parametrize("length", [1, 5])
-def test_attention_that_is_known_has_the_gradients_of_one_that_computes_it(length):
+@pytest.mark.parametrize("dim", [8, 16, 80])
+@pytest.mark.parametrize("length", [1, 5, 65])
+def test_attention_that_is_known_has_the_gradients_of_one_that_computes_it(length, dim):
     keys, scaling = length + 4, 0.3
-    query, key, value = torch.randn(3, 6, length, 8), torch.randn(3, 2, keys, 8), torch.randn(3, 2, keys, 8)
+    query, key, value = torch.randn(3, 6, length, dim), torch.randn(3, 2, keys, dim), torch.randn(3, 2, keys, dim)
     seen = torch.ones(length, keys, dtype=torch.bool).tril(4)
     mask = torch.zeros(3, 1, length, keys).masked_fill_(~seen, -torch.inf)
     mask[1, :, :, 2] = -torch.inf
@@ -219,11 +273,12 @@ def test_attention_that_is_known_has_the_gradients_of_one_that_computes_it(lengt
         assert known(query, key, value) is output
 
 
-def test_queries_of_padding_send_nothing_back_however_large_their_scores():
-    query = torch.full((1, 2, 3, 8), 100.0, requires_grad=True)
-    key, value = torch.full((1, 2, 3, 8), 100.0, requires_grad=True), torch.randn(1, 2, 3, 8, requires_grad=True)
-    output, log_sums = torch.zeros(1, 3, 16), torch.full((1, 3, 2), torch.inf)
-    attention_of_known(query, key, value, None, 1.0, output, log_sums).backward(torch.zeros(1, 3, 16))
+@pytest.mark.parametrize("dim", [8, 16])
+def test_queries_of_padding_send_nothing_back_however_large_their_scores(dim):
+    query, key = (torch.full((1, 2, 3, dim), 100.0, requires_grad=True) for _ in range(2))
+    value = torch.randn(1, 2, 3, dim, requires_grad=True)
+    output, log_sums = torch.zeros(1, 3, 2 * dim), torch.full((1, 3, 2), torch.inf)
+    attention_of_known(query, key, value, None, 1.0, output, log_sums).backward(torch.zeros(1, 3, 2 * dim))
     assert all(torch.equal(each.grad, torch.zeros_like(each)) for each in (query, key, value))
 
 

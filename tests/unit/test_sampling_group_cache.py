@@ -7,17 +7,27 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from mmrl.models import kernels
 from mmrl.models.attention import attend
 from mmrl.models.group_cache import GroupCache
 from mmrl.models.prefix import KeyValueLayer, Prefix, empty_cache
 
-KEY_HEADS, QUERIES_A_HEAD, DIM = 2, 3, 8
+KEY_HEADS = 2
+
+
+@pytest.fixture(params=["kernels", "torch"], autouse=True)
+def _computed_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "torch":
+        monkeypatch.setattr(kernels, "_kernels", lambda: None)
 
 
 class Rows:
     """Prompts in parts of the given lengths and rows over them; each row's keys and values are kept apart as well."""
 
-    def __init__(self, lengths: list[list[int]], prompt_of_row: list[int]) -> None:
+    def __init__(
+        self, lengths: list[list[int]], prompt_of_row: list[int], *, queries_a_head: int = 3, dim: int = 16
+    ) -> None:
+        self.queries_a_head, self.dim = queries_a_head, dim
         self.draw = torch.Generator().manual_seed(0)
         parts = [self._prefix(part) for part in lengths]
         prompts = [
@@ -36,12 +46,12 @@ class Rows:
         return Prefix(cache, real, torch.tensor(lengths), torch.zeros(len(lengths), 4), has_gaps=not bool(real.all()))
 
     def _noise(self, *shape: int) -> Tensor:
-        return torch.randn(*shape, DIM, generator=self.draw)
+        return torch.randn(*shape, self.dim, generator=self.draw)
 
     def add_token(self) -> tuple[Tensor, Tensor]:
-        """One more token a row: attention over the group cache, and row by row; (rows, 1, heads, DIM) both."""
+        """One more token a row: attention over the group cache, and row by row; (rows, 1, heads, dim) both."""
         key, value = self._noise(len(self.seen), KEY_HEADS, 1), self._noise(len(self.seen), KEY_HEADS, 1)
-        query = self._noise(len(self.seen), KEY_HEADS * QUERIES_A_HEAD, 1)
+        query = self._noise(len(self.seen), KEY_HEADS * self.queries_a_head, 1)
         layers = self.group.cache.update(key, value, 0)
         shared, self.log_sums = attend(nn.Identity(), query, *layers, None, with_log_sums=True)
         self.seen = [
@@ -52,7 +62,9 @@ class Rows:
             scaled_dot_product_attention(query[row], *self.seen[row], enable_gqa=True) for row in range(len(query))
         ]
         scores = [
-            query[row] @ self.seen[row][0].repeat_interleave(QUERIES_A_HEAD, dim=0).transpose(1, 2) * DIM**-0.5
+            query[row]
+            @ self.seen[row][0].repeat_interleave(self.queries_a_head, dim=0).transpose(1, 2)
+            * self.dim**-0.5
             for row in range(len(query))
         ]
         self.log_sums_alone = torch.stack([of_row.logsumexp(-1)[:, 0] for of_row in scores])[:, None]
@@ -82,6 +94,42 @@ def test_each_row_attends_to_its_prompt_and_its_own_tokens(lengths: list[list[in
         shared, alone = rows.add_token()
         assert torch.allclose(shared, alone, atol=1e-6)
         assert torch.allclose(rows.log_sums, rows.log_sums_alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("dim", [8, 16, 48, 64, 80, 128, 256])
+@pytest.mark.parametrize("queries_a_head", [1, 4, 7])
+@torch.no_grad()
+def test_heads_of_any_size_and_queries_that_share_one_attend_over_many_tokens(dim: int, queries_a_head: int) -> None:
+    rows = Rows([[70, 150], [64]], [0, 0, 1, 2], queries_a_head=queries_a_head, dim=dim)
+    rows.group.reserve(70)
+    for token in range(70):
+        shared, alone = rows.add_token()
+        if token in (0, 15, 63, 64, 69):
+            assert torch.allclose(shared, alone, atol=1e-5)
+            assert torch.allclose(rows.log_sums, rows.log_sums_alone, atol=1e-5)
+
+
+@torch.no_grad()
+def test_scores_as_far_apart_as_float32_goes_leave_the_largest_and_a_nan_stays_one() -> None:
+    rows = Rows([[20]], [0, 0])
+    rows.group.reserve(2)
+    layer = rows.group.cache.layers[0]
+    layer.keys[:, :, 3] *= 1e18
+    query = torch.ones(2, KEY_HEADS * 3, 1, 16)
+    rows.group.cache.update(torch.zeros(2, KEY_HEADS, 1, 16), torch.zeros(2, KEY_HEADS, 1, 16), 0)
+    output, log_sums = layer.attend(query, 1.0, with_log_sums=True)
+    score = layer.keys[0, :, 3].sum(-1)
+    expected = torch.where((score > 0)[:, None], layer.values[0, :, 3], output[0, 0].view(KEY_HEADS, 3, 16)[:, 0])
+    assert (score > 0).any()
+    assert torch.allclose(output[0, 0].view(KEY_HEADS, 3, 16), expected[:, None].expand(-1, 3, -1), atol=1e-5)
+    assert output.isfinite().all()
+    assert log_sums is not None
+    assert log_sums.isfinite().all()
+    query[1, 0] = torch.nan
+    rows.group.cache.update(torch.zeros(2, KEY_HEADS, 1, 16), torch.zeros(2, KEY_HEADS, 1, 16), 0)
+    output, _ = layer.attend(query, 1.0)
+    assert output[1, 0, 0].isnan().all()
+    assert output[0].isfinite().all()
 
 
 @torch.no_grad()

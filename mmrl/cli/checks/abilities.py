@@ -34,7 +34,7 @@ def check_training() -> list[Check]:
         detail = f"torch cannot be imported: {problem}"
         return [_check("training", "fail", detail, "pip install --force-reinstall torch")]
     torch = import_module("torch")
-    return [check_threads(torch.get_num_threads(), usable_cores()), *check_dtypes(torch)]
+    return [check_threads(torch.get_num_threads(), usable_cores()), check_kernels(), *check_dtypes(torch)]
 
 
 def check_threads(threads: int, cores: int) -> Check:
@@ -44,6 +44,15 @@ def check_threads(threads: int, cores: int) -> Check:
     if threads < cores:
         return _check("training", "warn", text, f"unset OMP_NUM_THREADS, or set it to {cores}, to use all cores")
     return _check("training", "ok", text)
+
+
+def check_kernels() -> Check:
+    """Whether mmrl's own passes compile, which are compiled here where they have not been."""
+    compiled = import_module("mmrl.models.kernels.compiling").compiled()
+    if compiled.library is None:
+        fix = "install a C compiler (Debian: apt-get install gcc libc6-dev), or set CC to one"
+        return _check("kernels on cpu", "warn", f"none, steps take an eighth longer: {compiled.detail}", fix)
+    return _check("kernels on cpu", "ok", compiled.detail)
 
 
 def check_dtypes(torch: Any) -> list[Check]:

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from mmrl.models import kernels
+
 _ADDS_IN_PLACE: ContextVar[bool] = ContextVar("adds_in_place", default=False)
 
 
@@ -74,6 +76,13 @@ def gated_linear(gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None, 
     return _GatedLinear.apply(gate, up, weight, bias, known)
 
 
+def gated_product(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) · up, without gradients."""
+    if kernels.can_use(gate, up):
+        return kernels.silu_mul(gate, up)
+    return functional.silu(gate).mul_(up)
+
+
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """weight · x / sqrt(mean(x²) + eps) over the last axis (arXiv 1910.07467)."""
     if not torch.is_grad_enabled():
@@ -98,28 +107,6 @@ def rotate_packed(packed: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         return _RotatePacked.apply(packed, cos, sin)
     query_key, value = packed.split([2, 1], dim=1)
     return torch.cat([rotate(query_key, cos, sin), value], dim=1)
-
-
-def attention_of_known(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None,
-    scaling: float,
-    output: Tensor,
-    log_sums: Tensor,
-) -> Tensor:
-    """The attention of query (rows, heads, T, dim) over key and value (rows, kv_heads, keys, dim) that came out before
-    as `output` (rows, T, heads · dim), which is returned, now with its gradients.
-
-    mask: (rows, 1, T, keys), added to the scores. log_sums: (rows, T, heads), the logarithm of the sum over keys of
-    exp(score), from which the backward pass has each weight again (arXiv 2205.14135, appendix B.2); +inf where a query
-    is padding.
-    """
-    if not torch.is_grad_enabled():
-        return output
-    known: Tensor = _KnownAttention.apply(query, key, value, mask, scaling, output, log_sums)
-    return known
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -180,7 +167,7 @@ class _GatedLinear(torch.autograd.Function):
         ctx: Any, gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None, known: Tensor | None
     ) -> Tensor:
         ctx.save_for_backward(gate, up, weight)
-        return _product(functional.silu(gate).mul_(up), weight, bias) if known is None else known
+        return _product(gated_product(gate, up), weight, bias) if known is None else known
 
     @staticmethod
     @once_differentiable
@@ -188,47 +175,29 @@ class _GatedLinear(torch.autograd.Function):
         """Computing silu again takes a hundredth of the products' time and spares two of the widest tensors."""
         gate, up, weight = ctx.saved_tensors
         rows = grad.reshape(-1, grad.shape[-1])
-        active = functional.silu(gate)
-        grad_weight = None
-        if ctx.needs_input_grad[2]:
-            grad_weight = _weight_gradient(weight, rows, active * up)
+        needs_weight, needs_bias = ctx.needs_input_grad[2:4]
         grad_hidden = _product(rows, weight.t(), None).view(up.shape)
-        grad_up = active.mul_(grad_hidden)
-        grad_gate = torch.ops.aten.silu_backward(grad_hidden.mul_(up), gate)
-        return grad_gate, grad_up, grad_weight, rows.sum(0) if ctx.needs_input_grad[3] else None, None
+        grad_gate, grad_up, product = _gated_product_backward(grad_hidden, gate, up, needs_product=needs_weight)
+        grad_weight = _weight_gradient(weight, rows, product) if product is not None else None
+        return grad_gate, grad_up, grad_weight, rows.sum(0) if needs_bias else None, None
 
 
-class _KnownAttention(torch.autograd.Function):
-    """Forward is nothing, backward that of torch's fused attention on the CPU."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        scaling: float,
-        output: Tensor,
-        log_sums: Tensor,
-    ) -> Tensor:
-        ctx.save_for_backward(query, key, value, mask, output, log_sums)
-        ctx.scaling = scaling
-        return output.view_as(output)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, mask, output, log_sums = ctx.saved_tensors
-        grad, output = (each.unflatten(2, (query.shape[1], -1)).transpose(1, 2) for each in (grad, output))
-        gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-            grad, query, key, value, output, log_sums.transpose(1, 2), 0.0, False, attn_mask=mask, scale=ctx.scaling
-        )
-        return *gradients, None, None, None, None
+def _gated_product_backward(
+    grad: Tensor, gate: Tensor, up: Tensor, *, needs_product: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of gate and up, and `gated_product` again; grad is written over."""
+    if kernels.can_use(grad, gate, up):
+        return kernels.silu_mul_backward(grad, gate, up, needs_product=needs_product)
+    active = functional.silu(gate)
+    product = active * up if needs_product else None
+    grad_up = active.mul_(grad)
+    return torch.ops.aten.silu_backward(grad.mul_(up), gate), grad_up, product
 
 
 def _normed(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The result and (…, 1) what x is scaled by. Two passes over x fewer than torch's own norm makes on a CPU."""
+    if kernels.can_use(x, weight):
+        return kernels.rms_norm(x, weight, eps)
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=_exact(x))
     scale = length.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
     return (x * scale).mul_(weight).to(x.dtype), scale
@@ -246,13 +215,17 @@ class _RmsNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         """dx = s·(w·g) − x·s³/d·Σ(w·g·x), dw = Σ_N g·x·s, with s the scale and d the features."""
         x, weight, scale = ctx.saved_tensors
+        needs_x, needs_weight, _ = ctx.needs_input_grad
+        if kernels.can_use(grad, x, weight, scale):
+            gradients = kernels.rms_norm_backward(grad, x, weight, scale, needs_x=needs_x, needs_weight=needs_weight)
+            return *gradients, None
         size = x.shape[-1]
         products = (grad * x).to(_exact(x)).reshape(-1, size)
         flat_scale = scale.reshape(-1, 1)
         grad_x = grad_weight = None
-        if ctx.needs_input_grad[1]:
+        if needs_weight:
             grad_weight = (flat_scale.t() @ products)[0].to(weight.dtype)
-        if ctx.needs_input_grad[0]:
+        if needs_x:
             along = (products @ weight.to(products.dtype))[:, None] * flat_scale.pow(3).div_(-size)
             grad_x = (grad * weight).mul_(scale).addcmul_(x, along.view(scale.shape)).to(x.dtype)
         return grad_x, grad_weight, None
@@ -295,6 +268,10 @@ class _RotatePacked(torch.autograd.Function):
 
 
 def _turn_in_place(x: Tensor, cos: Tensor, sin: Tensor, direction: float) -> None:
+    flat = x.flatten(1, 2)[None]
+    if kernels.can_rotate(flat, cos.flatten(1, 2)[None], sin.flatten(1, 2)[None]):
+        kernels.rotate(flat, cos.flatten(1, 2)[None], sin.flatten(1, 2)[None], direction, out=flat)
+        return
     half = x.shape[-1] // 2
     first, second = x[..., :half], x[..., half:]
     before = first.clone()
@@ -303,38 +280,11 @@ def _turn_in_place(x: Tensor, cos: Tensor, sin: Tensor, direction: float) -> Non
 
 
 def _turn(x: Tensor, cos: Tensor, sin: Tensor, direction: float) -> Tensor:
+    if kernels.can_rotate(x, cos, sin):
+        return kernels.rotate(x, cos, sin, direction)
     half, dtype = x.shape[-1] // 2, x.dtype
     x = x.to(cos.dtype)
     turned = x * cos
     turned[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-direction)
     turned[..., half:].addcmul_(x[..., :half], sin[..., half:], value=direction)
     return turned.to(dtype)
-
-
-def attend_within(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], scaling: float) -> Tensor:
-    """Attention of each piece of a sequence within itself: (length, heads, dim) each, to (length, heads · dim).
-
-    lengths: of the pieces, one after another. Pieces of one length that follow each other are one batch.
-    """
-    outputs = []
-    start = 0
-    for length, count in _runs(lengths):
-        end = start + length * count
-        pieces = [
-            tensor[start:end].view(count, length, *tensor.shape[1:]).transpose(1, 2) for tensor in (query, key, value)
-        ]
-        output = functional.scaled_dot_product_attention(*pieces, scale=scaling)
-        outputs.append(output.transpose(1, 2).reshape(length * count, -1))
-        start = end
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-
-
-def _runs(lengths: list[int]) -> list[tuple[int, int]]:
-    """Each length with how often it follows itself."""
-    runs: list[tuple[int, int]] = []
-    for length in lengths:
-        if runs and runs[-1][0] == length:
-            runs[-1] = (length, runs[-1][1] + 1)
-        elif length:
-            runs.append((length, 1))
-    return runs

@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 from mmrl.models.attention import attend
 from mmrl.models.fast.functions import (
-    attend_within,
-    attention_of_known,
     can_use_onednn,
     gated,
     gated_linear,
+    gated_product,
     linear,
     rms_norm,
     rotate,
@@ -27,6 +26,7 @@ from mmrl.models.fast.functions import (
 from mmrl.models.fast.last_tokens import mask_behind, tokens_of
 from mmrl.models.fast.outputs import pass_outputs
 from mmrl.models.fast.packed import packed_weight
+from mmrl.models.fused_attention import attend_within, attention_of_known
 
 
 def make_fast(model: nn.Module) -> None:
@@ -78,7 +78,9 @@ class FastGatedMlp(nn.Module):
         is_watched = outputs is not None or bool(gate._forward_hooks or up._forward_hooks)
         if is_plain and not is_watched and not torch.is_grad_enabled():
             return down(gated(x, (packed_weight(gate), gate.bias), (packed_weight(up), up.bias)))
-        if is_plain and torch.is_grad_enabled():
+        if is_plain and not torch.is_grad_enabled():
+            return down(gated_product(gate(x), up(x)))
+        if is_plain:
             known = None if outputs is None else outputs.known(down)
             return gated_linear(gate(x), up(x), down.weight, down.bias, known)
         return down(nn.functional.silu(gate(x)) * up(x))
@@ -165,8 +167,8 @@ class FastVisionAttention(nn.Module):
     ) -> Tensor:
         length = hidden_states.shape[0]
         packed = self.qkv(hidden_states).view(length, 3, self.num_heads, -1)
-        query, key, value = rotate_packed(packed, *position_embeddings).unbind(1)
-        output = attend_within(query, key, value, cu_seqlens.diff().tolist(), self.scaling)
+        packed = rotate_packed(packed, *position_embeddings)
+        output = attend_within(packed, cu_seqlens.diff().tolist(), self.scaling)
         return self.proj(output)
 
 

@@ -1,0 +1,149 @@
+"""How the kernels are compiled, kept and done without; what they compute is in test_models_fast and
+test_sampling_group_cache."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from mmrl.cli.checks import abilities
+from mmrl.models import kernels
+from mmrl.models.fast.functions import rms_norm
+from mmrl.models.kernels import compiling
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """An empty one, nothing compiled in this process, and compilation that takes no time."""
+    monkeypatch.setattr(compiling, "_FLAGS", ("-O0", *compiling._FLAGS[1:]))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    compiling.compiled.cache_clear()
+    kernels._kernels.cache_clear()
+    yield tmp_path / "cache" / "mmrl" / "kernels"
+    compiling.compiled.cache_clear()
+    kernels._kernels.cache_clear()
+
+
+def norm() -> torch.Tensor:
+    torch.manual_seed(0)
+    return rms_norm(torch.randn(3, 8), torch.randn(8), 1e-6)
+
+
+def test_they_are_compiled_here_and_take_tensors_of_float32_on_the_cpu_only() -> None:
+    assert kernels.can_use(torch.ones(2), torch.nn.Parameter(torch.ones(2)))
+    assert not kernels.can_use(torch.ones(2), torch.ones(2, dtype=torch.bfloat16))
+    assert not kernels.can_use(torch.ones(2, dtype=torch.float64))
+    assert not kernels.can_use(torch.ones(2, device="meta"))
+
+
+def test_a_library_is_compiled_once_and_then_taken_from_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiling.compiled().library is not None
+    (library,) = cache.iterdir()
+    compiling.compiled.cache_clear()
+    monkeypatch.setattr(compiling, "_compile", lambda *_: pytest.fail("compiled again"))
+    assert compiling.compiled().library is not None
+    assert list(cache.iterdir()) == [library]
+
+
+def test_a_library_that_cannot_be_loaded_is_compiled_again(cache: Path) -> None:
+    cache.mkdir(parents=True)
+    compiler = compiling.shutil.which("cc")
+    assert compiler is not None
+    broken = cache / compiling._name(compiler)
+    broken.write_bytes(b"\x7fELF cut short")
+    assert compiling.compiled().library is not None
+    assert broken.stat().st_size > 10_000
+
+
+def test_where_no_cache_can_be_written_the_library_is_the_processs_own(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert compiling.compiled().library is not None
+    assert kernels.can_use(torch.ones(1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [("echo kernels.c: no such instruction >&2; exit 1", "no such instruction"), ("exit 0", "cannot open shared")],
+)
+def test_a_compiler_that_fails_is_told_and_torch_takes_over(
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    script: str,
+    told: str,
+) -> None:
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\n{script}\n")
+    compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    expected = norm()
+    compiling.compiled.cache_clear()
+    kernels._kernels.cache_clear()
+    monkeypatch.setenv("CC", str(compiler))
+    with caplog.at_level(logging.WARNING):
+        assert torch.allclose(norm(), expected, atol=1e-6)
+        norm()
+    assert not kernels.can_use(torch.ones(1))
+    (record,) = caplog.records
+    assert str(compiler) in record.getMessage()
+    check = abilities.check_kernels()
+    assert check.status == "warn"
+    if script != "exit 0":
+        assert told in check.detail
+    assert "gcc libc6-dev" in check.fix
+
+
+def test_without_a_compiler_the_doctor_says_what_to_install(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    check = abilities.check_kernels()
+    assert check.status == "warn"
+    assert "there is no C compiler (cc, gcc, clang)" in check.detail
+
+
+def test_with_one_the_doctor_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    check = abilities.check_kernels()
+    assert (check.status, check.detail) == ("ok", compiling.compiled().detail)
+
+
+def test_processes_that_start_together_all_get_a_whole_library(cache: Path) -> None:
+    program = "import torch; from mmrl.models import kernels; print(kernels.can_use(torch.ones(1)))"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        for _ in range(2)
+    ]
+    assert [process.communicate(timeout=120)[0].strip() for process in started] == ["True", "True"]
+    assert [path.suffix for path in cache.iterdir()] == [".so"]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_the_gradient_of_a_norms_weight_adds_up_the_rows_of_every_thread(threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        torch.manual_seed(0)
+        x, weight = torch.randn(50, 200, requires_grad=True), torch.randn(200, requires_grad=True)
+        rms_norm(x, weight, 1e-6).backward(torch.ones(50, 200))
+        normed = x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-6).sqrt()
+        assert torch.allclose(weight.grad.double(), normed.sum(0), atol=1e-4)
+    finally:
+        torch.set_num_threads(before)
