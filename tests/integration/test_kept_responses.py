@@ -66,13 +66,13 @@ def test_attention_of_kept_responses_is_not_computed_again(tiny_policy, pictures
     step = Step(policy, pictures, train=train())
     batch, objective = step.sample()
     (kept,) = policy.kept_responses.find(batch)
-    queries, plain = [], attention.scaled_dot_product_attention
+    queries, plain = [], attention.attention
 
     def counting(query, *arguments, **named):
         queries.append(query.shape[0] * query.shape[2])
         return plain(query, *arguments, **named)
 
-    monkeypatch.setattr(attention, "scaled_dot_product_attention", counting)
+    monkeypatch.setattr(attention, "attention", counting)
     step.actor.train_step(batch, objective)
     num_layers = len(policy.family.language_model(policy.hf).layers)
     assert sum(queries) == num_layers * (batch.num_rows - len(kept.rows)) * 7

@@ -1,4 +1,5 @@
 import math
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from mmrl.batch import build_group_batch
 from mmrl.config.critic import CriticConfig
 from mmrl.config.run import TrainConfig
 from mmrl.engines.critic import HfCritic
+from mmrl.models import kernels
 from mmrl.models.flops import forward_flops, step_flops
 from mmrl.models.value_model import ValueModel
 
@@ -25,9 +27,11 @@ def _linear_flops(x_shape, weight_shape, *_, out_shape, **__):
 
 
 def counted(compute):
-    """What torch's own counter finds. It knows no CPU attention but the one made of products, and not oneDNN's."""
+    """What torch's own counter finds. It knows no CPU attention but the one made of products, and neither oneDNN's
+    products nor our kernels."""
     known = {torch.ops.mkldnn._linear_pointwise: _linear_flops}
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=known) as counter:
+    torchs_alone = patch.object(kernels, "_kernels", lambda: None)
+    with torchs_alone, sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False, custom_mapping=known) as counter:
         compute()
     return counter.get_total_flops()
 

@@ -32,6 +32,10 @@ def plain_rotation(x, cos, sin):
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin
 
 
+def plain_gate(gate, up):
+    return functional.silu(gate[:, :5]) * up[:, 2:7]
+
+
 def assert_same(fast, plain, *inputs):
     """The same values and gradients as `plain` in float64, for a gradient that is no constant."""
     singles = [tensor.clone().requires_grad_() for tensor in inputs]
@@ -207,6 +211,15 @@ def test_gates_of_any_size_and_layout_are_the_formula(size):
         lambda *inputs: run(lambda g, u, w, _: functional.linear(functional.silu(g) * u, w), *inputs),
         *(weight / size**0.5, whole, whole.flip(0)),
     )
+
+
+@pytest.mark.parametrize("size", [1, 1025])
+def test_a_gated_product_alone_has_the_formulas_gradients_and_leaves_the_one_it_is_given(size):
+    gate, up = torch.randn(3, 9, size) * 4, torch.randn(3, 9, size)
+    assert_same(lambda g, u: functions.gated_product(g[:, :5], u[:, 2:7]), plain_gate, gate, up)
+    gate, given = gate.requires_grad_(), torch.ones(3, 9, size)
+    functions.gated_product(gate, up).backward(given)
+    assert torch.equal(given, torch.ones(3, 9, size))
 
 
 def test_gates_far_from_zero_are_open_or_closed_and_a_nan_stays_one():

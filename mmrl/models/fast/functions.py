@@ -77,10 +77,10 @@ def gated_linear(gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None, 
 
 
 def gated_product(gate: Tensor, up: Tensor) -> Tensor:
-    """silu(gate) · up, without gradients."""
+    """silu(gate) · up."""
     if kernels.can_use(gate, up):
-        return kernels.silu_mul(gate, up)
-    return functional.silu(gate).mul_(up)
+        return _GatedProduct.apply(gate, up) if torch.is_grad_enabled() else kernels.silu_mul(gate, up)
+    return functional.silu(gate) * up if torch.is_grad_enabled() else functional.silu(gate).mul_(up)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -180,6 +180,20 @@ class _GatedLinear(torch.autograd.Function):
         grad_gate, grad_up, product = _gated_product_backward(grad_hidden, gate, up, needs_product=needs_weight)
         grad_weight = _weight_gradient(weight, rows, product) if product is not None else None
         return grad_gate, grad_up, grad_weight, rows.sum(0) if needs_bias else None, None
+
+
+class _GatedProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate, up)
+        return gated_product(gate, up)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        gate, up = ctx.saved_tensors
+        owned = grad.clone(memory_format=torch.contiguous_format)
+        return _gated_product_backward(owned, gate, up, needs_product=False)[:2]
 
 
 def _gated_product_backward(

@@ -78,12 +78,10 @@ class FastGatedMlp(nn.Module):
         is_watched = outputs is not None or bool(gate._forward_hooks or up._forward_hooks)
         if is_plain and not is_watched and not torch.is_grad_enabled():
             return down(gated(x, (packed_weight(gate), gate.bias), (packed_weight(up), up.bias)))
-        if is_plain and not torch.is_grad_enabled():
-            return down(gated_product(gate(x), up(x)))
-        if is_plain:
+        if is_plain and torch.is_grad_enabled():
             known = None if outputs is None else outputs.known(down)
             return gated_linear(gate(x), up(x), down.weight, down.bias, known)
-        return down(nn.functional.silu(gate(x)) * up(x))
+        return down(gated_product(gate(x), up(x)))
 
 
 class FastDecoderLayer(nn.Module):
