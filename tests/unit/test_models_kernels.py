@@ -16,7 +16,8 @@ import torch
 
 from mmrl.cli.checks import abilities
 from mmrl.models import kernels
-from mmrl.models.fast.functions import rms_norm
+from mmrl.models.fast.functions import gated_product, rms_norm, rotate
+from mmrl.models.fused_attention import attention
 from mmrl.models.kernels import compiling
 
 
@@ -147,3 +148,17 @@ def test_the_gradient_of_a_norms_weight_adds_up_the_rows_of_every_thread(threads
         assert torch.allclose(weight.grad.double(), normed.sum(0), atol=1e-4)
     finally:
         torch.set_num_threads(before)
+
+
+def test_results_have_the_type_of_what_was_given_whatever_torchs_default_is() -> None:
+    x, query = torch.randn(3, 32), torch.randn(1, 2, 3, 16, requires_grad=True)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert rms_norm(x, torch.ones(32, dtype=torch.float32), 1e-6).dtype == torch.float32
+        assert gated_product(x, x).dtype == torch.float32
+        assert rotate(x.view(1, 3, 2, 16), *[torch.ones(1, 3, 1, 16, dtype=torch.float32)] * 2).dtype == torch.float32
+        attention(query, query, query, None, is_causal=True, scaling=None).sum().backward()
+        assert query.grad is not None
+        assert query.grad.dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)

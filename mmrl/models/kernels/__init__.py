@@ -51,7 +51,7 @@ def can_use(*tensors: Tensor) -> bool:
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The norm of x (…, size), and what each row was multiplied by, (…, 1)."""
-    x = x.contiguous()
+    x, weight = x.contiguous(), weight.contiguous()
     result, scale = torch.empty_like(x), x.new_empty(*x.shape[:-1], 1)
     _call(
         "mmrl_rms_norm",
@@ -65,7 +65,7 @@ def rms_norm_backward(
     grad: Tensor, x: Tensor, weight: Tensor, scale: Tensor, *, needs_x: bool, needs_weight: bool
 ) -> tuple[Tensor | None, Tensor | None]:
     """Gradients of x (…, size) and weight."""
-    x, grad = x.contiguous(), grad.contiguous()
+    x, grad, weight, scale = (each.contiguous() for each in (x, grad, weight, scale))
     threads = _threads(x)
     grad_x = torch.empty_like(x) if needs_x else None
     parts = x.new_zeros(threads, x.shape[-1]) if needs_weight else None
@@ -80,7 +80,7 @@ def rms_norm_backward(
 def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
     """silu(gate) · up, of one shape."""
     gate, up = _in_pieces(gate), _in_pieces(up)
-    result = torch.empty(gate.shape)
+    result = gate.new_empty(gate.shape)
     _call("mmrl_silu_mul", *_gate_and_up(gate, up), _at(result), threads=_threads(result))
     return result
 
@@ -91,8 +91,8 @@ def silu_mul_backward(
     """Gradients of gate, which takes the place of `grad`, and up; and silu(gate) · up again."""
     gate, up = _in_pieces(gate), _in_pieces(up)
     assert grad.is_contiguous(), "is written over"
-    grad_up = torch.empty(gate.shape)
-    product = torch.empty(gate.shape) if needs_product else None
+    grad_up = gate.new_empty(gate.shape)
+    product = gate.new_empty(gate.shape) if needs_product else None
     _call(
         "mmrl_silu_mul_backward",
         *(*_gate_and_up(gate, up), _at(grad), _at(grad_up), _at(product)),
@@ -117,7 +117,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor, direction: float, out: Tensor | 
     """x · cos + direction · rotate_half(x) · sin, contiguous or in `out`, which may be x."""
     outer, inner, heads, dim = x.shape
     cos, sin = cos.contiguous(), sin.contiguous()
-    out = torch.empty(x.shape) if out is None else out
+    out = x.new_empty(x.shape) if out is None else out
     _call(
         "mmrl_rotate",
         *(_at(x), *x.stride()[:3], _at(cos), _at(sin), 0 if cos.shape[0] == 1 else inner * dim),
@@ -164,8 +164,8 @@ def attend_group(
     prompt_values, own_keys, own_values = (each.contiguous() for each in (prompt_values, own_keys, own_values))
     rows, heads, dim = query.shape
     key_heads = own_keys.shape[1]
-    output = torch.empty(rows, heads, dim)
-    log_sums = torch.empty(rows, heads) if with_log_sums else None
+    output = query.new_empty(rows, heads, dim)
+    log_sums = query.new_empty(rows, heads) if with_log_sums else None
     _call(
         "mmrl_attend_group",
         *(_at(query), _at(prompt_columns), _at(prompt_values), _at(mask), _at(prompt_of_row)),
@@ -201,7 +201,7 @@ def attention_backward(
         each if each.stride(3) == 1 else each.contiguous() for each in (query, key, value, output, grad)
     )
     mask = None if mask is None else mask.expand(-1, 1, length, num_keys).contiguous()
-    gradients = into or (torch.empty(query.shape), torch.empty(key.shape), torch.empty(value.shape))
+    gradients = into or (query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape))
     strides = [
         stride for each in (query, key, value, output, log_sums, grad, *gradients) for stride in each.stride()[:3]
     ]
