@@ -27,9 +27,10 @@ INLINE float exponential(float x) {
     p = p * r + 0.5f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-    union { int32_t i; float f; } power;
-    power.i = ((int32_t)whole + 127) << 23;
-    float result = p * power.f;
+    uint32_t bits = (uint32_t)((int32_t)whole + 127) << 23;
+    float power;
+    memcpy(&power, &bits, sizeof power);
+    float result = p * power;
     return x < -87.0f ? 0.0f : result;
 }
 
