@@ -5,7 +5,8 @@ decoding, which does nothing but read the cache, that multiplies the work; on tw
 five times as long.
 
 It is registered under `ATTENTION` and takes a mask that is ready (rows, 1, queries, keys) and added to the scores, or
-None: for as many queries as keys that means causal, for a single query that it sees every key.
+None: for as many queries as keys that means causal, for a single query that it sees every key. By a mask, too, the last
+query sees every key at most, and each one before it one key less: gradients are computed for no others.
 """
 
 from __future__ import annotations

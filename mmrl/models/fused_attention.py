@@ -32,7 +32,8 @@ def attention(
     mask: (rows or 1, 1, T, S), added to the scores, in which query t sees no key behind t + S − T; or None.
     is_causal: the same without a mask, for S = T.
     """
-    if torch.is_grad_enabled() and not dropout and kernels.can_attend(query, key, value):
+    if torch.is_grad_enabled() and not dropout and kernels.can_attend(query, key, value) and query.numel():
+        query, key, value = (each if each.stride(-1) == 1 else each.contiguous() for each in (query, key, value))
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
         fused: Tensor = _Attention.apply(query, key, value, mask, is_causal, scaling, None, None)
         return fused
@@ -79,6 +80,9 @@ def attend_within(packed: Tensor, lengths: list[int], scaling: float) -> Tensor:
     lengths: of the pieces, one after another. Pieces of one length that follow each other are one batch.
     """
     runs = _runs(lengths)
+    if not runs:
+        return packed[:, 0].flatten(1)
+    packed = packed.contiguous()
     fewest = min(count for _, count in runs) * packed.shape[2]
     if torch.is_grad_enabled() and kernels.can_attend(packed) and _fills_threads(fewest):
         within: Tensor = _AttentionWithin.apply(packed, runs, scaling)

@@ -116,7 +116,8 @@ class GroupLayer(DynamicLayer):
 
         Where asked for also, for each query (B, 1, K·R), the logarithm of the sum over what it sees of exp(score).
         """
-        if kernels.can_attend(query, self.keys, self.values, self._own_keys, self._own_values):
+        needs_graph = torch.is_grad_enabled() and query.requires_grad
+        if not needs_graph and kernels.can_attend(query, self.keys, self.values, self._own_keys, self._own_values):
             return self._attend_at_once(query, scaling, with_log_sums=with_log_sums)
         rows, heads, _, dim = query.shape
         key_heads, num_shared = self.keys.shape[1:3]

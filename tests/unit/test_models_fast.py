@@ -128,6 +128,21 @@ def test_queries_and_keys_that_lie_together_are_rotated_and_values_are_not():
     assert torch.allclose(half.double(), plain(x.bfloat16().double()), atol=2e-2)
 
 
+def test_queries_and_keys_in_any_order_of_memory_are_rotated_in_place_and_so_are_their_gradients():
+    angles = torch.randn(5, 4)
+    cos, sin = (torch.cat([part, part], dim=-1) for part in (angles.cos(), angles.sin()))
+    x, weight = torch.randn(5, 3, 2, 8), torch.randn(3, 5, 2, 8)
+    other_order = x.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
+    assert torch.allclose(rotate_packed(other_order, cos, sin), rotate_packed(x.clone(), cos, sin), atol=1e-6)
+    gradients = []
+    for layout in (lambda t: t, lambda t: t.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)):
+        given = layout(torch.ones(5, 3, 2, 8) * weight.transpose(0, 1))
+        leaf = x.clone().requires_grad_()
+        rotate_packed(leaf * 1.0, cos, sin).backward(given)
+        gradients.append(leaf.grad)
+    assert torch.allclose(*gradients, atol=1e-6)
+
+
 def test_a_linear_map_of_a_known_result_has_the_gradients_of_one_that_computes_it():
     x, weight, bias, gate, up = (torch.randn(size) for size in ((5, 16), (8, 16), (8,), (5, 16), (5, 16)))
     known = functional.linear(x, weight, bias)
@@ -188,6 +203,30 @@ def test_attention_of_grouped_queries_is_that_of_repeated_keys(length, before, d
     assert_same(lambda q, k, v: attention(q, k, v, mask, is_causal=mask is None, scaling=0.2), plain, query, key, value)
 
 
+def test_attention_of_nothing_and_of_strided_heads_is_that_of_torch():
+    empty = [torch.randn(1, 2, 0, 16, requires_grad=True) for _ in range(3)]
+    attention(*empty, None, is_causal=True, scaling=None).sum().backward()
+    assert attend_within(torch.zeros(0, 3, 2, 16), [], 0.3).shape == (0, 32)
+    assert attend_within(torch.zeros(0, 3, 2, 16), [0, 0], 0.3).shape == (0, 32)
+    query, key, value = (torch.randn(16, 2, 3, 4) for _ in range(3))
+
+    def strided(function):
+        return lambda *tensors: function(*(each.permute(3, 1, 2, 0) for each in tensors))
+
+    assert_same(
+        strided(lambda q, k, v: attention(q, k, v, None, is_causal=True, scaling=None)),
+        strided(lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=True)),
+        *(query, key, value),
+    )
+    packed = torch.randn(16, 6, 3, 2)
+
+    def one_piece(together):
+        q, k, v = (each.transpose(0, 1) for each in together.permute(1, 2, 3, 0).unbind(1))
+        return functional.scaled_dot_product_attention(q, k, v, scale=0.3).transpose(0, 1).flatten(1)
+
+    assert_same(lambda t: attend_within(t.permute(1, 2, 3, 0), [6], 0.3), one_piece, packed)
+
+
 def test_a_nan_in_what_attention_is_given_is_one_in_every_gradient_that_it_reaches():
     query, key, value = (torch.randn(1, heads, 5, 16) for heads in (4, 2, 2))
     query[0, 3, 2] = torch.nan
@@ -223,8 +262,9 @@ def test_a_gated_product_alone_has_the_formulas_gradients_and_leaves_the_one_it_
 
 
 def test_gates_far_from_zero_are_open_or_closed_and_a_nan_stays_one():
-    gate = torch.tensor([-1e4, -200.0, -88.5, -0.0, 88.5, 200.0, 1e4, torch.nan, torch.inf])
-    product = functions.gated_product(gate, torch.ones(9))
+    far = [-torch.inf, -1e38, -1e4, -200.0, -88.5, -0.0, 88.5, 200.0, 1e4, 1e38, torch.nan, torch.inf]
+    gate = torch.tensor(far)
+    product = functions.gated_product(gate, torch.ones(len(far)))
     assert torch.allclose(product, functional.silu(gate), equal_nan=True, rtol=1e-6, atol=1e-30)
 
 

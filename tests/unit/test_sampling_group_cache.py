@@ -145,6 +145,16 @@ def test_rows_that_stay_attend_as_before_when_rows_and_whole_groups_leave() -> N
         assert torch.allclose(shared, alone, atol=1e-6)
 
 
+def test_a_query_that_needs_gradients_gets_them() -> None:
+    rows = Rows([[5]], [0, 0])
+    rows.group.reserve(1)
+    layer = rows.group.cache.layers[0]
+    layer.update(*(torch.randn(2, KEY_HEADS, 1, 16) for _ in range(2)))
+    query = torch.randn(2, KEY_HEADS * 3, 1, 16, requires_grad=True)
+    layer.attend(query, 1.0)[0].square().sum().backward()
+    assert query.grad is not None
+
+
 def test_positions_go_on_from_each_rows_own_prompt() -> None:
     rows = Rows([[3, 5], [7]], [0, 0, 1, 2, 2])
     assert rows.group.next_positions.tolist() == [3, 3, 5, 7, 7]

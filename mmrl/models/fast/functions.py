@@ -276,14 +276,15 @@ class _RotatePacked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        grad = grad.clone()
+        grad = grad.clone(memory_format=torch.contiguous_format)
         _turn_in_place(grad[:, :2], cos, sin, -1.0)
         return grad, None, None
 
 
 def _turn_in_place(x: Tensor, cos: Tensor, sin: Tensor, direction: float) -> None:
     flat = x.flatten(1, 2)[None]
-    if kernels.can_rotate(flat, cos.flatten(1, 2)[None], sin.flatten(1, 2)[None]):
+    is_view = flat.data_ptr() == x.data_ptr()
+    if is_view and kernels.can_rotate(flat, cos.flatten(1, 2)[None], sin.flatten(1, 2)[None]):
         kernels.rotate(flat, cos.flatten(1, 2)[None], sin.flatten(1, 2)[None], direction, out=flat)
         return
     half = x.shape[-1] // 2

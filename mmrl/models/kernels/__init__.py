@@ -51,6 +51,7 @@ def can_use(*tensors: Tensor) -> bool:
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """The norm of x (…, size), and what each row was multiplied by, (…, 1)."""
+    assert weight.shape == x.shape[-1:], f"a weight of {tuple(weight.shape)} for features of {tuple(x.shape)}"
     x, weight = x.contiguous(), weight.contiguous()
     result, scale = torch.empty_like(x), x.new_empty(*x.shape[:-1], 1)
     _call(
@@ -162,6 +163,7 @@ def attend_group(
     """
     query, mask = query.contiguous(), None if mask is None else mask.contiguous()
     prompt_values, own_keys, own_values = (each.contiguous() for each in (prompt_values, own_keys, own_values))
+    prompt_of_row = prompt_of_row.to(torch.int64).contiguous()
     rows, heads, dim = query.shape
     key_heads = own_keys.shape[1]
     output = query.new_empty(rows, heads, dim)
@@ -234,7 +236,12 @@ def _call(name: str, *arguments: Any, threads: int) -> None:
 
 
 def _at(tensor: Tensor | None) -> int | None:
-    return None if tensor is None else tensor.data_ptr()
+    if tensor is None:
+        return None
+    address = tensor.data_ptr()
+    if not address and tensor.numel():
+        raise RuntimeError(f"the memory of a tensor {tuple(tensor.shape)} was freed before it was needed again")
+    return address
 
 
 def _threads(x: Tensor) -> int:
@@ -252,6 +259,7 @@ def _in_pieces(x: Tensor) -> Tensor:
 
 def _gate_and_up(gate: Tensor, up: Tensor) -> tuple[int | None, ...]:
     """Both as `outer` pieces of `inner` numbers: pointer and stride of each, outer, inner."""
+    assert gate.shape == up.shape, f"a gate of {tuple(gate.shape)} for {tuple(up.shape)}"
     outer = len(gate) if gate.dim() > 1 else 1
     strides = [each.stride(0) if each.dim() > 1 else 0 for each in (gate, up)]
     return _at(gate), strides[0], _at(up), strides[1], outer, gate.numel() // max(outer, 1)

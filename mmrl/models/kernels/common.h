@@ -11,11 +11,11 @@ typedef int64_t i64;
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* e^x, within two units in the last place; 0 below the smallest normal number, NaN of NaN. Written out since the
-   compiler turns this into vector code, and a call not. Coefficients: Taylor's, on |r| <= ln(2)/2. */
+/* e^x, within two units in the last place; 0 below -87, infinity above 88, NaN of NaN. Written out since the compiler
+   turns this into vector code, and a call not. Coefficients: Taylor's, on |r| <= ln(2)/2. */
 INLINE float exponential(float x) {
     const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
-    float bounded = x > 88.0f ? 88.0f : x;
+    float bounded = x > 88.0f ? 88.0f : x < -88.0f ? -88.0f : x;
     float whole = (bounded * 1.44269504f + shift) - shift;
     float r = bounded - whole * 0.693145752f;
     r = r - whole * 1.42860677e-6f;
@@ -31,7 +31,7 @@ INLINE float exponential(float x) {
     float power;
     memcpy(&power, &bits, sizeof power);
     float result = p * power;
-    return x < -87.0f ? 0.0f : result;
+    return x < -87.0f ? 0.0f : x > 88.0f ? INFINITY : result;
 }
 
 /* Sixteen numbers; compilers without registers that wide take several. */
