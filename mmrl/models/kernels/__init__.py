@@ -195,7 +195,7 @@ def attention_backward(
 
     output: as query. log_sums: (rows, T, heads), +inf where a query is padding. mask: (rows or 1, 1, T, S), added to
     the scores, or None. is_causal: query t sees no key behind t + S − T, whatever the mask says. into: what the
-    gradients are written to.
+    gradients are written to; without it they are laid out as what they are of.
     """
     rows, length, heads, dim = query.shape
     num_keys, key_heads = key.shape[1:3]
@@ -203,7 +203,7 @@ def attention_backward(
         each if each.stride(3) == 1 else each.contiguous() for each in (query, key, value, output, grad)
     )
     mask = None if mask is None else mask.expand(-1, 1, length, num_keys).contiguous()
-    gradients = into or (query.new_empty(query.shape), key.new_empty(key.shape), value.new_empty(value.shape))
+    gradients = into or (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
     strides = [
         stride for each in (query, key, value, output, log_sums, grad, *gradients) for stride in each.stride()[:3]
     ]
