@@ -51,7 +51,7 @@ def check_kernels() -> Check:
     compiled = import_module("mmrl.models.kernels.compiling").compiled()
     if compiled.library is None:
         fix = "install a C compiler (Debian: apt-get install gcc libc6-dev), or set CC to one"
-        return _check("kernels on cpu", "warn", f"none, steps take a sixth longer: {compiled.detail}", fix)
+        return _check("kernels on cpu", "warn", f"none, steps take a tenth longer: {compiled.detail}", fix)
     return _check("kernels on cpu", "ok", compiled.detail)
 
 
