@@ -120,6 +120,13 @@ def test_without_a_compiler_the_doctor_says_what_to_install(cache: Path, monkeyp
     assert "there is no C compiler (gcc, cc)" in check.detail
 
 
+def test_a_variable_for_the_compiler_that_is_no_command_is_told(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "gcc '-pipe")
+    check = abilities.check_kernels()
+    assert check.status == "warn"
+    assert "CC=gcc '-pipe is no command: No closing quotation" in check.detail
+
+
 def test_with_one_the_doctor_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     check = abilities.check_kernels()
     assert (check.status, check.detail) == ("ok", compiling.compiled().detail)

@@ -1,7 +1,7 @@
 """What torch does on a CPU in several passes over memory, each done in one: float32, without gradients of their own.
 
-`functions` and `group_cache` take them where `can_use` says so, and compute the same with torch's operations elsewhere.
-Shapes as in the comments of `passes.c` and `group_attention.c`.
+`fast/functions.py`, `fused_attention.py` and `group_cache.py` take them where a `can_…` says so, and compute the same
+with torch's operations elsewhere. Shapes as in the comments of the C files.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from mmrl.models.kernels.compiling import compiled
 
 MOST_DIM = 256
-"""Largest head that `attend_group` takes."""
+"""Largest head that attention takes; the same in the C files."""
 SEVERAL_THREADS_FROM = 8192
 """Numbers from which on waking other threads is worth it."""
 

@@ -48,9 +48,14 @@ class Compiled(NamedTuple):
 def compiled() -> Compiled:
     """Without a compiler, or where it fails, everything goes on through torch's own operations, and a log line says
     so."""
-    compiler = _compiler()
+    try:
+        compiler = _compiler()
+    except ValueError as error:
+        compiler, problem = [], f"CC={os.environ['CC']} is no command: {error}"
+    else:
+        problem = f"there is no C compiler ({', '.join(COMPILERS)})"
     if not compiler:
-        found = Compiled(None, f"there is no C compiler ({', '.join(COMPILERS)})")
+        found = Compiled(None, problem)
     else:
         name = " ".join(compiler)
         try:
